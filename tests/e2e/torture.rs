@@ -85,12 +85,7 @@ const NOT_PROMISED: [(&str, &str, &str); 9] = [
          after it was evicted is lost; such programs need kernel 6.8",
     ),
     ("vm-writev", NO_MOVE, "process_vm_writev pins many pages before it writes to them: the same"),
-    (
-        "dev-zero",
-        NO_MOVE,
-        "the kernel measures what is copied into a mapping of /dev/zero by the length of the device: without UFFDIO_MOVE \
-         such memory cannot be managed",
-    ),
+    ("uring-fixed-closed", NO_MOVE, "the same"),
     (
         "futex-cold-op",
         "",

@@ -8,6 +8,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
+use overspill_sys::lock::Lock;
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
 /// Files that can be mapped at a time.
@@ -33,6 +34,8 @@ pub struct MappedFile {
     pub shared: AtomicBool,
     /// The kernel has the memory writable although the program may only read.
     pub lies: AtomicBool,
+    /// Held by whoever makes the kernel's protection what the program believes.
+    honest: Lock,
     /// A bit for each page that was stored to.
     stored: AtomicPtr<AtomicU64>,
     words: AtomicUsize,
@@ -50,6 +53,7 @@ impl MappedFile {
             inode: AtomicU64::new(0),
             shared: AtomicBool::new(false),
             lies: AtomicBool::new(false),
+            honest: Lock::new(),
             stored: AtomicPtr::new(core::ptr::null_mut()),
             words: AtomicUsize::new(0),
         }
@@ -59,6 +63,40 @@ impl MappedFile {
     #[must_use]
     pub fn may_store(&self) -> bool {
         !self.lies.load(SeqCst)
+    }
+
+    /// Does `act`, which takes permissions away, if the program does not have them, and has it get none
+    /// meanwhile. Afterwards the kernel has them as `act` has left them where that is what it is to do.
+    ///
+    /// *The story:* of two threads that did so at once the slower one took the right to store away again
+    /// that the faster one had just given to a page (`torture file-opened-beside`).
+    pub fn make_honest(&self, act: impl FnOnce()) {
+        self.honest.with(|| {
+            if self.lies.load(SeqCst) {
+                act();
+                // After that: nobody could store until now.
+                self.lies.store(false, SeqCst);
+            }
+        });
+    }
+
+    /// A store to a page that the program may only read: has `act` take the permission away, unless the
+    /// kernel's protection is the program's by now. A thread that is making it so is not waited for: whoever
+    /// stores does so again.
+    ///
+    /// *The story* (by reading): the pager took the right to store away from a page just after a thread had
+    /// given it.
+    pub(crate) fn forbid(&self, act: impl FnOnce()) {
+        let _ = self.honest.try_with(|| {
+            if self.lies.load(SeqCst) {
+                act();
+            }
+        });
+    }
+
+    /// In a child of fork: a thread that it does not have may have been at work.
+    pub fn forget_others(&self) {
+        self.honest.forget();
     }
 
     /// Tells where the bits are of pages that were stored to.

@@ -2,8 +2,8 @@
 //! for the reactor.
 //!
 //! madvise(MADV_DONTNEED) on memory whose REMOVE events are enabled waits until the event was read
-//! (kernels without UFFDIO_MOVE need it); MADV_POPULATE_WRITE waits for missing pages to be filled
-//! (it makes pages exclusive again after a fork). One order at a time.
+//! (kernels without UFFDIO_MOVE need it), and so does mremap; MADV_POPULATE_WRITE waits for missing
+//! pages to be filled (it makes pages exclusive again after a fork). One order at a time.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -38,6 +38,8 @@ pub(crate) enum Job {
     Replace,
     /// Move it over another.
     Move,
+    /// Move its pages to another, and leave it as it is without them.
+    Lead,
     /// Unmap it.
     Unmap,
     /// End.
@@ -49,7 +51,8 @@ struct Desk {
     job: AtomicU32,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Of [`Job::Replace`]: descriptor, offset, protection, whether it is shared; of [`Job::Move`]: where to.
+    /// Of [`Job::Replace`]: descriptor, offset, protection, whether it is shared; of [`Job::Move`] and
+    /// [`Job::Lead`]: where to.
     mapping: [AtomicUsize; 4],
     /// Why the last order failed, by number; 0: it did not.
     failed: AtomicU32,
@@ -139,6 +142,12 @@ impl Helper {
         self.order(Job::Move, range);
     }
 
+    /// Orders that the pages of a range are moved to another one, from `to` on. The last order must be done.
+    pub fn order_lead(&self, range: AddressRange, to: usize) {
+        self.desk.mapping[0].store(to, Ordering::Relaxed);
+        self.order(Job::Lead, range);
+    }
+
     /// Did the last order succeed? It is done.
     pub fn succeeded(&self) -> bool {
         self.failure().is_none()
@@ -183,6 +192,10 @@ extern "C" fn serve(argument: *mut ()) {
             _ if job == Job::Move as u32 => {
                 // SAFETY: both ranges show the same bytes to the program, which may read them meanwhile.
                 unsafe { mem::move_over(range, desk.mapping[0].load(Ordering::Relaxed)) }
+            }
+            _ if job == Job::Lead as u32 => {
+                // SAFETY: the target is the reactor's, and whoever touches what is moved waits for it.
+                unsafe { mem::move_pages_over(range, desk.mapping[0].load(Ordering::Relaxed)) }
             }
             // SAFETY: nobody but the reactor knows of the range.
             _ if job == Job::Unmap as u32 => unsafe { mem::munmap(range) },

@@ -13,6 +13,7 @@ mod changes;
 mod file_pages;
 mod frames;
 mod guards;
+mod lobby;
 mod lost;
 mod putting;
 mod rights;
@@ -33,15 +34,16 @@ use crate::helper::Helper;
 use crate::huge::PART;
 use crate::staging::BLOCK;
 use changes::Changes;
-pub(crate) use frames::words_of;
+pub(crate) use frames::{is_zero, words_of};
 use guards::Guards;
+use lobby::Lobby;
 use lost::zeroes;
 pub(crate) use putting::Manner;
 use rights::Executable;
 use sealed::Sealed;
 pub(crate) use taking::Taken;
 pub(crate) use tries::Tries;
-use tries::{Reach, Sharing};
+use tries::{Reach, Refused, Sharing};
 
 /// Messages taken from the kernel by one read.
 const MESSAGES: usize = 64;
@@ -57,6 +59,8 @@ const CHANGE_SPINS: u32 = 64;
 /// slept, and the helper that it waited for never ran on the same processor. Children of fork
 /// without UFFDIO_MOVE used it up for 20 s.
 pub(crate) const REST_NS: u64 = 20_000;
+/// So long it is waited for the helper's last order before it is ended.
+const HELPER_ENDS_NS: u64 = 10_000_000_000;
 /// How often a move is repeated while a frame is still pinned by the read that filled it.
 const PIN_PATIENCE: u32 = 200;
 /// So few pages are copied into the program's view rather than moved. A move has to interrupt every
@@ -122,9 +126,12 @@ pub(crate) struct Memory {
     /// How it goes with pages that other processes share.
     sharing: Sharing,
     /// How it goes with pages in mappings that are read-only, or locked.
-    copying: Tries,
+    leading: Tries,
+    /// The page that does not come into view.
+    refused: Refused,
     /// Reads what is copied, if it may be opened.
     reader: Option<Arc<OwnMemory>>,
+    lobby: Lobby,
     sealed: Sealed,
     executable: Executable,
 }
@@ -195,8 +202,10 @@ impl Memory {
             pagemap,
             hears_forks,
             sharing: Sharing::default(),
-            copying: Tries::default(),
+            leading: Tries::default(),
+            refused: Refused::default(),
             reader: None,
+            lobby: Lobby::default(),
             sealed: Sealed::default(),
             executable: Executable::default(),
         })
@@ -260,9 +269,10 @@ impl Memory {
     }
 
     /// All ranges that are the pager's own and must never be managed.
-    pub fn own_ranges(&self) -> [AddressRange; 5] {
+    pub fn own_ranges(&self) -> [AddressRange; 6] {
         let helper = self.helper.map_or(0..0, |helper| helper.range.0..helper.range.1);
-        [self.staging.range(), self.trash.range(), self.zeroes.range(), self.bounce.range(), helper]
+        let (lobby, staging) = (self.lobby.range(), self.staging.range());
+        [staging, self.trash.range(), self.zeroes.range(), self.bounce.range(), lobby, helper]
     }
 
     /// Lets go of a range, and of who waits in it. EAGAIN while a change is under way is the
@@ -276,14 +286,22 @@ impl Memory {
         let _ = unsafe { self.program.unregister(range) };
     }
 
-    /// Ends the helper, if it is idle or becomes so.
+    /// Ends the helper, if it is idle or becomes so. Where its last order waits for a page that nobody brings
+    /// any more it stays.
+    ///
+    /// *The story* (by reading): nothing was read meanwhile, and it may wait for just that.
     pub fn end_helper(&mut self) {
-        if let Some(helper) = self.helper.take() {
-            while !helper.is_idle() {
-                clock::sleep_ns(REST_NS);
+        let Some(helper) = self.helper else { return };
+        let until = clock::monotonic_ns() + HELPER_ENDS_NS;
+        while !helper.is_idle() {
+            if clock::monotonic_ns() > until {
+                return;
             }
-            helper.end();
+            self.read_messages();
+            clock::sleep_ns(REST_NS);
         }
+        self.helper = None;
+        helper.end();
     }
 
     // Messages.
@@ -375,6 +393,11 @@ impl Memory {
         let _ = self.pagemap.for_each_run(range, Query::ANY_CONTENT, visit);
     }
 
+    /// Calls `visit` with each run of pages of a range that are there and not write-protected.
+    pub fn each_open(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
+        let _ = self.pagemap.for_each_run(range, Query::OPEN, visit);
+    }
+
     // Into the program's view.
 
     /// Fills `count` pages at `address` with zeroes out of the kernel's own stock. Returns how many
@@ -387,20 +410,15 @@ impl Memory {
         }
         let mut done = 0;
         let mut tries = 0;
-        let mut by_move = false;
         let mut reach = Reach::new(ZEROES as u32);
         while done < count {
             let dst = address + done as usize * PAGE_SIZE;
             let len = reach.len(count - done);
-            let (outcome, len) = if by_move {
-                self.move_zeroes(dst, len)
-            } else {
-                // SAFETY: mm found the pages untouched: they show zeroes.
-                let copied = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
-                (copied, len)
-            };
-            let (pages, errno) = progress(outcome, len);
+            // SAFETY: mm found the pages untouched: they show zeroes.
+            let copied = unsafe { self.program.copy(dst, self.zeroes.start(), len, CopyMode::empty()) };
+            let (pages, errno) = progress(copied, len);
             done += pages;
+            self.refused.came(dst, pages);
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if pages > 0 => {}
@@ -412,27 +430,14 @@ impl Memory {
                     }
                     break;
                 }
-                Some(Errno::FAULT) if self.can_move && !by_move => by_move = true,
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
-                Some(_) => break,
+                Some(errno) => {
+                    self.refused.note(address + done as usize * PAGE_SIZE, errno);
+                    break;
+                }
             }
         }
         done
-    }
-
-    /// Moves fresh pages to `dst`, as many of `len` bytes as are made at a time; says how many
-    /// those are. For private mappings of /dev/zero: they are anonymous memory, but the kernel
-    /// measures a copy into them by the length of the device, which is none.
-    fn move_zeroes(&mut self, dst: usize, len: usize) -> (Result<(), Partial>, usize) {
-        let len = len.min(TRASH * PAGE_SIZE);
-        for at in (0..len).step_by(PAGE_SIZE) {
-            // SAFETY: the trash is ours and holds nothing; a store makes a page of zeroes.
-            unsafe { ((self.trash.start() + at) as *mut u64).write_volatile(0) };
-        }
-        // SAFETY: mm found the pages untouched: they show zeroes.
-        let moved = unsafe { self.program.move_pages(dst, self.trash.start(), len, MoveMode::empty()) };
-        self.empty_trash();
-        (moved, len)
     }
 
     // Threads that wait.
@@ -499,7 +504,7 @@ impl Memory {
         false
     }
 
-    /// As [`Memory::poison`], for many pages, as far as nothing is there. False: to be tried again.
+    /// As [`Memory::poison`], for many pages that are not there. False: to be tried again.
     pub fn poison_all(&mut self, range: AddressRange) -> bool {
         let pages = (range.len() / PAGE_SIZE) as u32;
         let (mut at, mut tries) = (range.start, 0);
@@ -756,6 +761,33 @@ mod tests {
         // SAFETY: as above; they are there.
         let shown = (0..8).map(|page| unsafe { (place.page(page) as *const u8).read_volatile() });
         assert_eq!(shown.collect::<std::vec::Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    /// See [`Memory::keep`]. In place of a lack of memory the frames are said not to be needed.
+    #[test]
+    fn what_was_freed_lazily_stays_once_it_is_taken() {
+        let Some(mut memory) = memory().filter(Memory::can_move) else { return };
+        let place = ManuallyDrop::new(frames(16).expect("there is memory"));
+        fill(&place, 16);
+        // SAFETY: the memory is the test's.
+        unsafe { (place.page(11) as *mut u64).write_volatile(0) };
+        // SAFETY: as above. It is told to nobody yet.
+        unsafe { place.advise(Advice::Free) }.expect("the test's memory");
+        memory.register(place.range()).expect("anonymous memory");
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 16).taken, 0xffff);
+        (0..16).for_each(|page| memory.keep(Frame(page)));
+        let frames = memory.frame_address(Frame(0))..memory.frame_address(Frame(16));
+        // SAFETY: nothing that is there is lost: that is what is tested.
+        unsafe { mem::madvise(frames, Advice::PageOut) }.expect("the frames are the test's");
+        let expected = |page: usize| if page == 11 { 0 } else { page as u64 + 1 };
+        for page in (0..16).filter(|&page| page != 11) {
+            assert_eq!(memory.frame_words(Frame(page as u32))[0], expected(page), "page {page}");
+        }
+        let put = memory.put_in(place.page(0), Frame(0), 16, Manner::Open);
+        assert_eq!((put.done, put.moved & 0x7ff), (16, 0x7ff), "{put:?}");
+        // SAFETY: as above.
+        let shown = (0..16).map(|page| unsafe { (place.page(page) as *const u64).read_volatile() });
+        assert!(shown.eq((0..16).map(expected)));
     }
 
     #[test]

@@ -39,6 +39,27 @@ pub(crate) fn remove(changes: &mut VecDeque<Message>, range: &AddressRange) {
     });
 }
 
+/// Takes the event of our move of `range` to `to` out of `changes`.
+pub(crate) fn remove_move(changes: &mut VecDeque<Message>, range: &AddressRange, to: usize) {
+    let is_ours = |message: &Message| {
+        matches!(*message, Message::Remap { from, to: target, len }
+            if from == range.start && target == to && len == range.len())
+    };
+    remove_one(changes, is_ours);
+}
+
+/// Takes the event out of `changes` by which our move told that `range` ended, or was replaced.
+pub(crate) fn remove_end(changes: &mut VecDeque<Message>, range: &AddressRange) {
+    let is_ours = |message: &Message| matches!(*message, Message::Unmap { start, end } if start == range.start && end == range.end);
+    remove_one(changes, is_ours);
+}
+
+fn remove_one(changes: &mut VecDeque<Message>, is_ours: impl Fn(&Message) -> bool) {
+    if let Some(index) = changes.iter().position(is_ours) {
+        changes.remove(index);
+    }
+}
+
 /// The places of events that tile the range, of those inside it, which are sorted by their starts.
 ///
 /// From the back: an event leads to the end if it ends there, or if one leads there that starts

@@ -119,9 +119,8 @@ pub struct Adopted {
 impl Adopter {
     /// Opens the files under /proc that it reads, but for the process's memory.
     pub fn open(engine: &Engine, memory: Option<Arc<OwnMemory>>) -> Result<Self, Errno> {
-        let maps = Maps::open()?;
         Ok(Adopter {
-            maps: if engine.evicts_slowly() { maps.without_dev_zero() } else { maps },
+            maps: Maps::open()?,
             pagemap: engine.pagemap(),
             buffer: Box::new([0; maps::BUFFER_BYTES]),
             mapped: Vec::with_capacity(1024),

@@ -43,9 +43,10 @@ use crate::heir::{Heir, Legacy};
 use crate::huge::Huge;
 use crate::launcher::Files;
 use crate::nap::Nap;
+use crate::settings;
 use crate::sight::Sight;
 use crate::urgency::Urgency;
-use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, message, retire, settings};
+use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, merging, message, retire};
 
 use borrowing::Borrowing;
 use enlisting::place_of;
@@ -572,6 +573,7 @@ impl Manager<'_> {
     fn look(&mut self) {
         let asked = fresh::asked();
         let is_awaited = fresh::is_awaited(asked);
+        merging::stop();
         self.serve_files();
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
         let mut kept = kept::resident(shared_bytes);

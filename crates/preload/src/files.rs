@@ -30,7 +30,6 @@ use overspill_engine::growth::Growth;
 use overspill_engine::report::Left;
 use overspill_sys::file::TMPFS_MAGIC;
 use overspill_sys::futex::{self, Scope};
-use overspill_sys::lock::Lock;
 use overspill_sys::maps::{BUFFER_BYTES, Maps};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap, thread};
@@ -571,11 +570,6 @@ fn before_mprotect(range: &AddressRange, prot: u32) {
     }
 }
 
-/// Held by whoever makes a file's protection what the program believes.
-static HONEST: Lock = Lock::new();
-
-/// *The story:* of two threads that did so at once the slower one took the right to store away again that the
-/// faster one had just given to a page (`torture file-opened-beside`).
 fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
     let (mut is_refused, mut lies) = (false, false);
     TABLE.each(|part| {
@@ -590,25 +584,25 @@ fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
     }
     // What does not lie does not begin to.
     if lies {
-        undisturbed(|| HONEST.with(|| make_all_honest(range)));
+        undisturbed(|| make_all_honest(range));
     }
     Ok(())
 }
 
 fn make_all_honest(range: &AddressRange) {
     TABLE.each(|part| {
-        let mapped = TABLE.file(part.file);
-        if overlap(&part.range, range) && mapped.lies.load(SeqCst) {
-            let file = part.file;
+        let file = part.file;
+        if !overlap(&part.range, range) {
+            return;
+        }
+        TABLE.file(file).make_honest(|| {
             TABLE.each(|part| {
                 if part.file == file {
                     // SAFETY: takes a permission away that the program does not know of.
                     let _ = unsafe { mem::mprotect(part.range, Prot::READ) };
                 }
             });
-            // After that: nobody could store until now.
-            mapped.lies.store(false, SeqCst);
-        }
+        });
     });
 }
 
@@ -643,7 +637,7 @@ pub fn twin_bytes() -> u64 {
 
 /// After a fork, in the child, in its only thread: its files are the kernel's.
 pub fn in_child() {
-    HONEST.forget();
+    (0..FILES).for_each(|file| TABLE.file(file).forget_others());
     WAITING.store(0, SeqCst);
     kept::in_child();
     BYTES_MIN.store(usize::MAX, SeqCst);

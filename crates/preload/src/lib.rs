@@ -43,6 +43,7 @@ mod lend;
 mod libc;
 mod limits;
 mod locking;
+mod merging;
 mod message;
 mod nap;
 mod peek;

@@ -6,19 +6,21 @@
 //! on the call waits for pages as any touch does.
 
 use core::ffi::{c_int, c_void};
+use core::mem::ManuallyDrop;
 
 use linux_raw_sys::general::{
-    __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_POPULATE_READ,
-    MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_LOCKED,
-    MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, PROT_READ, PROT_WRITE,
+    __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_MERGEABLE,
+    MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_32BIT, MAP_ANONYMOUS,
+    MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE,
+    MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
-use overspill_sys::{Errno, PAGE_SIZE};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
 use crate::files::{self, Mapping};
 use crate::kept::{self, Change};
-use crate::{file_hints, filters, fresh, guards, huge, libc, withheld};
+use crate::{file_hints, filters, fresh, guards, huge, libc, merging, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -46,6 +48,11 @@ pub fn advise(address: usize, len: usize, advice: c_int, call: impl Fn(usize, us
     }
     if [MADV_HUGEPAGE, MADV_COLLAPSE].contains(&(advice as u32)) {
         huge::note();
+    }
+    if advice as u32 == MADV_MERGEABLE {
+        let advised = call(address, len);
+        merging::take_back(address, len);
+        return advised;
     }
     if advice == guards::INSTALL {
         return guards::install(address, len, || call(address, len) as isize) as c_int;
@@ -97,12 +104,50 @@ pub unsafe extern "C" fn mmap(
     offset: i64,
 ) -> *mut c_void {
     let marks = withheld::before_change();
-    // SAFETY: passed on to the caller.
+    let is_anonymous = is_of_zeroes(len, protection as u32, flags as u32, fd, offset);
+    let (flags, fd, offset) =
+        if is_anonymous { (flags | MAP_ANONYMOUS as c_int, -1, 0) } else { (flags, fd, offset) };
+    // SAFETY: passed on to the caller, for whom a private mapping of /dev/zero is anonymous memory.
     let mapped = unsafe { map(address, len, protection, flags, fd, offset) };
     if mapped as isize != MAP_FAILED {
         marks.replaced(mapped as usize, len);
     }
     mapped
+}
+
+/// Device numbers of /dev/zero.
+const ZERO: (u32, u32) = (1, 5);
+/// What else may be asked for with a private mapping of it.
+const ZERO_FLAGS: u32 = MAP_TYPE
+    | MAP_FIXED
+    | MAP_FIXED_NOREPLACE
+    | MAP_NORESERVE
+    | MAP_POPULATE
+    | MAP_NONBLOCK
+    | MAP_STACK
+    | MAP_LOCKED
+    | MAP_32BIT;
+
+/// Is it a private mapping of /dev/zero, which the kernel would make? It is anonymous memory to the
+/// kernel as well, by another name. What is wrong with the arguments is the kernel's to say.
+///
+/// *The story:* 96 MiB of it that were made read-only in a budget of 64 hung. The kernel measures a copy
+/// into such a mapping by the length of the device, which is none, and moves nothing into what is
+/// read-only: what was out could not come back.
+fn is_of_zeroes(len: usize, protection: u32, flags: u32, fd: c_int, offset: i64) -> bool {
+    let is_plain = flags & MAP_TYPE == MAP_PRIVATE && flags & !ZERO_FLAGS == 0 && fd >= 0;
+    // Behind a filter not every call may be allowed; devices are often mounted without PROT_EXEC.
+    if !is_plain || protection & PROT_EXEC != 0 || filters::is_filtered() {
+        return false;
+    }
+    let end = i64::try_from(len).ok().and_then(|len| offset.checked_add(len));
+    if offset < 0 || offset % PAGE_SIZE as i64 != 0 || end.is_none() {
+        return false;
+    }
+    // SAFETY: the descriptor is the program's, and is not closed by this.
+    let file = ManuallyDrop::new(unsafe { Fd::from_raw(fd) });
+    let is_zero = |status: file::Status| status.kind == file::Kind::Other && status.is_device == ZERO;
+    file::status(&file).is_ok_and(is_zero) && file::is_readable(&file)
 }
 
 /// # Safety

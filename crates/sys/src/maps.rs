@@ -117,54 +117,12 @@ const VMA_SHARED: u64 = 0x08;
 #[derive(Debug)]
 pub struct Maps {
     fd: Fd,
-    zero: Option<Zero>,
-}
-
-/// Device and inode of /dev/zero.
-///
-/// A private mapping of it is anonymous memory, to the kernel as well (old allocators get theirs
-/// that way), but its line names the device: such a mapping is told as what it is. A file of that
-/// name which is not the device stays a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Zero {
-    device: (u32, u32),
-    inode: u64,
-}
-
-impl Zero {
-    const NUMBERS: (u32, u32) = (1, 5);
-
-    fn find() -> Option<Zero> {
-        let status = file::status(&file::open(c"/dev/zero", Open::empty()).ok()?).ok()?;
-        let is_zero = status.kind == file::Kind::Other && status.is_device == Zero::NUMBERS;
-        is_zero.then_some(Zero { device: status.device, inode: status.inode })
-    }
-
-    fn names(self, vma: &Vma<'_>) -> bool {
-        let is_file = matches!(vma.name, Name::File { deleted: false, .. });
-        is_file && !vma.shared && (vma.device, vma.inode) == (self.device, self.inode)
-    }
 }
 
 impl Maps {
     /// Opens it.
     pub fn open() -> Result<Maps, Errno> {
-        Ok(Maps { fd: file::open(c"/proc/thread-self/maps", Open::empty())?, zero: Zero::find() })
-    }
-
-    /// As [`Maps::open`], but private mappings of /dev/zero are told as mappings of a file: what
-    /// copies pages into memory ([`crate::uffd::Uffd::copy`]) cannot copy them there.
-    #[must_use]
-    pub fn without_dev_zero(self) -> Maps {
-        Maps { zero: None, ..self }
-    }
-
-    /// The mapping as what it is to the kernel.
-    fn known<'a>(&self, vma: Vma<'a>) -> Vma<'a> {
-        if self.zero.is_some_and(|zero| zero.names(&vma)) {
-            return Vma { offset: 0, device: (0, 0), inode: 0, name: Name::Anonymous, ..vma };
-        }
-        vma
+        Ok(Maps { fd: file::open(c"/proc/thread-self/maps", Open::empty())? })
     }
 
     /// Calls `visit` with every mapping in order of address, until it breaks. `visit` may map and unmap.
@@ -174,7 +132,7 @@ impl Maps {
         mut visit: impl FnMut(&Vma<'_>) -> ControlFlow<B>,
     ) -> Result<ControlFlow<B>, Errno> {
         for_each_line(&self.fd, buffer, |line| match parse_line(line) {
-            Some(vma) => visit(&self.known(vma)),
+            Some(vma) => visit(&vma),
             None => ControlFlow::Continue(()),
         })
     }
@@ -191,7 +149,7 @@ impl Maps {
     ) -> Result<Option<B>, Errno> {
         match self.query_by_command(address, or_next, buffer) {
             Err(Errno::NOTTY) => self.query_by_list(address, or_next, buffer, visit),
-            other => Ok(other?.map(|argument| visit(&self.known(argument.vma(buffer))))),
+            other => Ok(other?.map(|argument| visit(&argument.vma(buffer)))),
         }
     }
 

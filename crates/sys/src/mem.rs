@@ -59,9 +59,12 @@ pub enum Advice {
     PopulateRead = nr::MADV_POPULATE_READ,
     /// Make every page present, private and writable as a store would; content is kept (5.14).
     PopulateWrite = nr::MADV_POPULATE_WRITE,
+    /// Pages are not to be merged with others that are the same (see [`merges`]), and those that are get
+    /// their own again.
+    Unmergeable = nr::MADV_UNMERGEABLE,
     /// Start reading the file (or swap) behind it.
     WillNeed = nr::MADV_WILLNEED,
-    /// Likely to be reclaimed by the kernel first (5.4).
+    /// Likely to be reclaimed by the kernel first (5.4). EINVAL: some of the range is locked.
     Cold = nr::MADV_COLD,
     /// Reclaim now, by the kernel's own swap or write-back (5.4).
     PageOut = nr::MADV_PAGEOUT,
@@ -186,6 +189,20 @@ unsafe fn map_file_at(
     unsafe { mmap(range.start, range.len(), prot, flags, fd, offset).map(drop) }
 }
 
+/// Does the kernel look for pages of this process that are the same, to have one in place of them
+/// (PR_SET_MEMORY_MERGE, 6.4)?
+#[must_use]
+pub fn merges() -> bool {
+    // SAFETY: asks.
+    unsafe { syscall!(nr::__NR_prctl, prctl::PR_GET_MEMORY_MERGE as usize, 0, 0, 0, 0) == Ok(1) }
+}
+
+/// It is to do so no more, and each page is its own again.
+pub fn stop_merging() -> Result<(), Errno> {
+    // SAFETY: changes no content.
+    unsafe { syscall!(nr::__NR_prctl, prctl::PR_SET_MEMORY_MERGE as usize, 0, 0, 0, 0).map(drop) }
+}
+
 /// Moves a mapping, or a part of one, over whatever is mapped from `to` on, in one step for whoever
 /// looks there.
 ///
@@ -193,6 +210,17 @@ unsafe fn map_file_at(
 /// Both ranges are page-aligned and the caller's: nobody wants what was at the target.
 pub unsafe fn move_over(range: AddressRange, to: usize) -> Result<(), Errno> {
     let flags = (nr::MREMAP_MAYMOVE | nr::MREMAP_FIXED) as usize;
+    // SAFETY: the caller owns both ranges.
+    unsafe { syscall!(nr::__NR_mremap, range.start, range.len(), range.len(), flags, to) }.map(drop)
+}
+
+/// Moves the pages of a mapping, or of a part of one, to `to`, over whatever is mapped there, in one step.
+/// The mapping stays, without them (5.7; private anonymous memory). A lock of it goes with them.
+///
+/// # Safety
+/// As for [`move_over`]; whoever touches the range finds it as it is without its pages.
+pub unsafe fn move_pages_over(range: AddressRange, to: usize) -> Result<(), Errno> {
+    let flags = (nr::MREMAP_MAYMOVE | nr::MREMAP_FIXED | nr::MREMAP_DONTUNMAP) as usize;
     // SAFETY: the caller owns both ranges.
     unsafe { syscall!(nr::__NR_mremap, range.start, range.len(), range.len(), flags, to) }.map(drop)
 }

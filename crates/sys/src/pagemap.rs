@@ -61,6 +61,14 @@ impl Query {
         report: Categories::empty(),
     };
 
+    /// Pages to which a store is told to nobody.
+    pub const OPEN: Query = Query {
+        required: Categories::PRESENT.union(Categories::WRITTEN),
+        excluded: Categories::empty(),
+        any_of: Categories::empty(),
+        report: Categories::empty(),
+    };
+
     /// Pages that hold content of their own: private, not the zero page.
     ///
     /// *The story:* pages in RAM were asked for. One that the kernel was just moving elsewhere when its

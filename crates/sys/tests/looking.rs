@@ -189,9 +189,10 @@ fn threads_and_limits() {
     assert!(soft > 0 && soft <= hard);
 }
 
-/// A private mapping of /dev/zero is anonymous memory: 400 MiB of it were never managed.
+/// A private mapping of /dev/zero is anonymous memory to the kernel, but nothing can be copied into it,
+/// and nothing be moved while it is read-only. It is told as what its line says.
 #[test]
-fn private_mappings_of_dev_zero_are_anonymous() {
+fn private_mappings_of_dev_zero_are_those_of_a_file() {
     let zero = file::open(c"/dev/zero", file::Open::READ_WRITE).unwrap();
     let private = Mapping::private(&zero, 4 * PAGE_SIZE, Prot::RW, 0).unwrap();
     let shared = Mapping::shared(&zero, 4 * PAGE_SIZE, Prot::RW, 0).unwrap();
@@ -207,7 +208,7 @@ fn private_mappings_of_dev_zero_are_anonymous() {
         assert_eq!(listed.unwrap().break_value(), Some(query), "both ways agree");
         query
     };
-    assert!(is_anonymous(private.start()) && !is_anonymous(shared.start()));
+    assert!(!is_anonymous(private.start()) && !is_anonymous(shared.start()));
 }
 
 /// The first thread ends by pthread_exit, others go on: what /proc/self says of memory then is that

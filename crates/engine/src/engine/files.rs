@@ -409,6 +409,30 @@ impl Engine {
         }
     }
 
+    /// Pages of files that are to leave and may be stored to, though nobody would be told, count as stored
+    /// to: the kernel takes protection away from what it merges with other pages that are the same.
+    ///
+    /// *The story:* see `merging` in the agent.
+    pub(super) fn note_unheard_stores(&mut self, run: Run) {
+        if self.transfers.files().is_empty() || self.mm.place(run.first).0 != PROGRAM {
+            return;
+        }
+        let (count, manner) = self.manner(run.first, run.count);
+        if manner != Manner::Watched {
+            return;
+        }
+        let (_, first) = self.mm.place(run.first);
+        let mut open = Vec::new();
+        let range = address(first)..address(first.offset(i64::from(count)));
+        self.view.program.each_open(range, |part| open.extend(vpn(part.start).0..vpn(part.end).0));
+        for at in open {
+            let page = PageId(run.first.0 + (at - first.0) as u32);
+            if let Some(slot) = self.followed_slot(page) {
+                self.transfers.files().of_slot(slot).note_store(slot);
+            }
+        }
+    }
+
     /// A thread waits to store to a page that is not in view: of a mapping whose stores are the file's it
     /// counts as stored to, and comes open.
     ///
@@ -435,7 +459,8 @@ impl Engine {
             mapped.note_store(slot);
             self.view.program.unprotect(at..at + PAGE_SIZE);
         } else {
-            self.view.program.forbid_stores(at);
+            let place = mapped.source.program.as_ref().map(|program| program.place);
+            self.view.program.forbid_stores(at, place);
         }
         true
     }

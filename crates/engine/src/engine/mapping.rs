@@ -8,7 +8,7 @@ use overspill_mm::{Event, Run, Unmapped};
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::Engine;
-use crate::memory::{COPIED_MAX, Manner, Taken, bits, runs};
+use crate::memory::{COPIED_MAX, Manner, Taken, bits, is_zero, runs};
 use crate::report::Answer;
 use crate::staging::{BLOCK, Frame};
 use crate::view::{PROGRAM, Place, address, vpns};
@@ -188,6 +188,7 @@ impl Engine {
         if let Some(robust) = &self.robust {
             robust.words().begin_batch();
         }
+        self.note_unheard_stores(run);
         let kept = self.kept(run) | self.told_discarded(run);
         let result = frames.map_or_else(Default::default, |first| self.take_out(run, first, !kept, 0));
         self.tell_unmapped(run, result);
@@ -207,6 +208,7 @@ impl Engine {
         for index in (0..run.count).filter(|index| taken.taken & 1 << index != 0) {
             let (page, frame) = (PageId(run.first.0 + index), Frame(first.0 + index));
             self.staging.enter(page, frame);
+            self.view.program.keep(frame);
             let content = self.content(page, frame);
             result.zero |= u64::from(content == Content::Zero) << index;
             result.same |= u64::from(content == Content::Same) << index;
@@ -240,10 +242,6 @@ pub(super) enum Content {
     /// What its slot holds.
     Same,
     Other,
-}
-
-fn is_zero(words: &[u64]) -> bool {
-    words.chunks(32).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
 }
 
 /// The run without its first `done` pages.

@@ -114,11 +114,11 @@ impl Engine {
 
     /// The engine's own mappings, which must never be managed.
     #[must_use]
-    pub fn own_ranges(&self) -> [AddressRange; 9] {
-        let [staging, trash, zeroes, bounce, helper] = self.view.program.own_ranges();
+    pub fn own_ranges(&self) -> [AddressRange; 10] {
+        let [staging, trash, zeroes, bounce, lobby, helper] = self.view.program.own_ranges();
         let (io, pool) = (self.transfers.io().range(), self.compressed.pool.range());
         let [envelopes, key] = self.sealing_ranges();
-        [staging, trash, zeroes, bounce, helper, io, pool, envelopes, key]
+        [staging, trash, zeroes, bounce, lobby, helper, io, pool, envelopes, key]
     }
 
     /// Manages a range that is registered already.

@@ -11,7 +11,7 @@ use crate::view::{PROGRAM, address, vpns};
 
 impl Engine {
     /// Shows the zero page, as far as the pages are accessible. Where the kernel has none for a
-    /// mapping (a private one of /dev/zero) the first page gets a frame.
+    /// mapping the first page gets a frame.
     pub(super) fn show_zeroes(&mut self, run: Run) {
         let (space, first) = self.mm.place(run.first);
         assert_eq!(space, PROGRAM, "shared memory has no zero page");

@@ -5,15 +5,31 @@ use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use super::Memory;
+use crate::file_table::MappedFile;
 use crate::helper::{Helper, Job};
 
 impl Memory {
     /// A store to a page that the program mapped for reading: the mapping says so from now on, and
-    /// the thread that waits there gets its SIGSEGV.
-    pub fn forbid_stores(&mut self, page: usize) {
-        // SAFETY: takes a permission away that the program does not know of; content stays.
-        let _ = unsafe { mem::mprotect(page..page + PAGE_SIZE, Prot::READ) };
-        self.unprotect(page..page + PAGE_SIZE);
+    /// the thread that waits there gets its SIGSEGV. Where the program has changed what it may do there
+    /// the thread tries again.
+    ///
+    /// The page stays protected: the program may be given the right to store to it later.
+    pub fn forbid_stores(&mut self, page: usize, place: Option<&MappedFile>) {
+        let mut is_refused = false;
+        let mut forbid = || {
+            // SAFETY: takes a permission away that the program does not know of; content stays.
+            is_refused = unsafe { mem::mprotect(page..page + PAGE_SIZE, Prot::READ) }.is_err();
+        };
+        match place {
+            Some(place) => place.forbid(forbid),
+            None => (forbid)(),
+        }
+        if is_refused {
+            // Too many mappings: the store goes through, or it would be told for ever.
+            self.unprotect(page..page + PAGE_SIZE);
+        } else {
+            self.wake(page..page + PAGE_SIZE);
+        }
     }
 
     /// Maps a file over a range, for good. The kernel tells that the range goes, which is handled as

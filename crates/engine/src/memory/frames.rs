@@ -37,6 +37,24 @@ impl Memory {
         unsafe { &*(self.frame_address(frame) as *const Page) }
     }
 
+    /// A page was taken into the frame: from now on it stays what it is.
+    ///
+    /// *The story:* the kernel moves a page that the program has freed by MADV_FREE as such a page. Where
+    /// it needed memory it took the frame's page away, and zeroes were in its place: after it was hashed
+    /// and before it was written, so that what came back was taken for a fault of the disk; or there was
+    /// none to be moved, for ever. A store to it takes that back, whatever is in it. It must be one to the
+    /// page that is there by then: a load and a store would bring a word of the old page into a new one.
+    pub fn keep(&mut self, frame: Frame) {
+        if is_zero(self.frame_words(frame)) {
+            // A store might give it a page. If it loses one it shows the same.
+            return;
+        }
+        let address = self.frame_address(frame) as *mut u32;
+        // SAFETY: the frame lies within staging, which may be stored to. It changes nothing of what is
+        // there. (The compiler knows that of its own atomic operations, and leaves the store out.)
+        unsafe { core::arch::asm!("lock or dword ptr [{}], 0", in(reg) address, options(nostack)) };
+    }
+
     /// Has `fill` write a frame into which a page is being brought.
     pub fn fill_frame<R>(&mut self, frame: Frame, fill: impl FnOnce(&mut Page) -> R) -> R {
         // SAFETY: the frame lies within staging, and no request to the device is under way for it.
@@ -144,6 +162,11 @@ impl Memory {
         });
         assert!(emptied.is_ok(), "dropping pages of a mapping of one's own cannot fail");
     }
+}
+
+/// Are all of these words zero?
+pub(crate) fn is_zero(words: &[u64]) -> bool {
+    words.chunks(32).all(|chunk| chunk.iter().fold(0, |all, word| all | word) == 0)
 }
 
 /// A page's bytes as words.

@@ -66,6 +66,7 @@ impl Memory {
                 self.seal_moved(dst..dst + done as usize * PAGE_SIZE, manner);
             }
             result.done += done;
+            self.refused.came(dst, done);
             match errno {
                 None => {}
                 Some(Errno::AGAIN) if done > 0 => {}
@@ -89,16 +90,21 @@ impl Memory {
                     pinned += 1;
                     core::hint::spin_loop();
                 }
-                // A private mapping of /dev/zero: see `move_zeroes`. A page that may be stored to
-                // is never moved: it would be open for a moment, and the store unheard.
-                Some(Errno::FAULT) if copy && self.can_move && manner != Manner::Watched => copy = false,
+                // A page of zeroes that was freed lazily: see `Memory::keep`. Read, it is one still.
+                Some(Errno::NOENT) if !copy && self.is_missing(src) => {
+                    copy = true;
+                    reach = Reach::new(1);
+                }
                 Some(Errno::NOENT | Errno::INVAL) if reach.shorten() => {}
                 Some(Errno::BUSY | Errno::INVAL) if !copy => {
                     copy = true;
                     // Protections do not matter to a copy.
                     reach = Reach::new(count - result.done);
                 }
-                Some(_) => break,
+                Some(errno) => {
+                    self.refused.note(address + result.done as usize * PAGE_SIZE, errno);
+                    break;
+                }
             }
         }
         result

@@ -1,4 +1,4 @@
-//! Pages out of the program's view: moved, or, where that cannot be, protected, copied and dropped.
+//! Pages out of the program's view: moved, or, where the kernel moves none, protected, copied and dropped.
 //! It owns what each refusal of the kernel means; what became of a page is the page map's to say.
 
 use overspill_sys::pagemap::{PageRegion, Query};
@@ -29,8 +29,8 @@ pub(crate) struct Taken {
 
 /// What became of a try to move pages out, by their bits.
 #[derive(Clone, Copy, Default)]
-struct Tried {
-    taken: u64,
+pub(super) struct Tried {
+    pub taken: u64,
     /// Moved, or refused by the kernel one by one.
     tried: u64,
     /// Refused since their mapping is not as staging is: read-only, without access, locked. They
@@ -73,10 +73,10 @@ impl Memory {
         }
         let mut result = self.find(address, first, count, &tried);
         let unfit = tried.unfit & !(result.taken | result.gone);
-        if tried.settled && unfit != 0 && self.copying.may_help() {
-            let copied = self.copy_unfit(address, first, unfit);
-            self.copying.note(copied != 0);
-            result.taken |= copied;
+        if tried.settled && unfit != 0 && self.leading.may_help() {
+            let led = self.lead_unfit(address, first, unfit);
+            self.leading.note(led != 0);
+            result.taken |= led;
         }
         result
     }
@@ -100,27 +100,12 @@ impl Memory {
         result
     }
 
-    /// Takes pages out that cannot be moved since their mapping is not as staging is. It may be
-    /// read-only: then they can be copied and dropped. Or locked: then they stay, and their frames
-    /// are holes again.
-    ///
-    /// *The story:* 96 MiB that were made read-only in a budget of 48 could not leave: each fault
-    /// looked at all pages in vain, and took 150 times as long.
-    fn copy_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
-        let helper = self.started_helper();
-        let mut copied = 0;
-        for (page, run) in runs(unfit) {
-            if !helper.is_some_and(|helper| helper.is_idle()) {
-                break;
-            }
-            let frame = Frame(first.0 + page);
-            let taken = self.copy_out(address + page as usize * PAGE_SIZE, frame, run).taken;
-            copied |= taken << page;
-            for (spoiled, count) in runs(bits(0, run) & !taken) {
-                self.drop_frames(Frame(frame.0 + spoiled), count);
-            }
-        }
-        copied
+    /// Takes pages out that cannot be moved since their mapping is not as staging is, run by run.
+    fn lead_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
+        let lead = |(page, run): (u32, u32)| {
+            self.lead_out(address + page as usize * PAGE_SIZE, Frame(first.0 + page), run) << page
+        };
+        runs(unfit).map(lead).fold(0, |all, taken| all | taken)
     }
 
     /// Has a page passed, though the call that moved it says that its place is taken?
@@ -145,7 +130,7 @@ impl Memory {
     }
 
     /// Tries the pages of the set `which`.
-    fn try_move_out(&mut self, address: usize, first: Frame, count: u32, which: u64) -> Tried {
+    pub(super) fn try_move_out(&mut self, address: usize, first: Frame, count: u32, which: u64) -> Tried {
         let range = address..address + count as usize * PAGE_SIZE;
         self.with_rights_of(&range, first, count, |memory| memory.try_each(address, first, count, which))
     }
@@ -234,7 +219,7 @@ impl Memory {
     ///
     /// The helper does it, since a store to a page that is missing by then waits for this thread.
     /// Then it is left alone with the rest. Pages that a device uses stay as they are.
-    fn unshare(&mut self, address: usize, which: u64) -> u64 {
+    pub(super) fn unshare(&mut self, address: usize, which: u64) -> u64 {
         let Some(helper) = self.started_helper() else { return 0 };
         let mut done = 0;
         for (page, run) in runs(which) {
@@ -305,7 +290,7 @@ impl Memory {
     ///
     /// *A review's story:* pages in RAM were meant. One that the kernel was just moving elsewhere
     /// was taken for one that is gone.
-    fn present(&self, range: AddressRange) -> Result<u64, Errno> {
+    pub(super) fn present(&self, range: AddressRange) -> Result<u64, Errno> {
         let mut runs = [PageRegion::default(); BLOCK as usize];
         let scan = self.pagemap.scan(range.clone(), Query::ANY_CONTENT, &mut runs)?;
         let page = |address: u64| ((address as usize - range.start) / PAGE_SIZE) as u32;

@@ -105,6 +105,54 @@ pub fn free(context: &mut Context) -> Outcome {
     Ok(())
 }
 
+/// `free-taken`: what MADV_FREE released leaves, and the kernel takes it wherever it is by then. As if it
+/// lacked memory: it is told to take all that is mapped.
+///
+/// *The story:* pages that were freed so and had left the program's view were taken out of staging. A store
+/// to one waited for ever, and so did a fork.
+pub fn free_taken(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let other = context.subject(SEED + 1)?;
+    for round in 0..3 {
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+        sys::madvise(memory.base(), memory.len(), libc::MADV_FREE)?;
+        // A pager that was told of it may know of the pages that are still there after a while only.
+        sys::pause_ms(2500);
+        pattern::fill_pages(&other, 0..other.pages() / 2 * (1 + round % 2), SEED + 1);
+        take_all_mappings()?;
+        if round == 1 {
+            let child = sys::fork_and_wait(false, &|| 0);
+            ensure!(child > 0, "fork gave {child}");
+        }
+        for page in (0..memory.pages()).step_by(2) {
+            memory.word(page, 9).store(page as u64, Relaxed);
+        }
+        context.sabotage(&memory);
+        for page in 0..memory.pages() {
+            let found = memory.word(page, 9).load(Relaxed);
+            ensure!(page % 2 == 1 || found == page as u64, "page {page}: a store is lost, found {found:#x}");
+            old_or_zero(&memory, page)?;
+        }
+    }
+    Ok(())
+}
+
+/// The kernel is to take what it can of all private memory. Without swap that is what was freed lazily.
+fn take_all_mappings() -> Outcome {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    for line in maps.lines().filter(|line| line.contains(" rw-p 00000000 00:00 0 ") && !line.contains('[')) {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let ends = range.and_then(|(start, end)| {
+            Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+        });
+        if let Some((start, end)) = ends {
+            // What was unmapped meanwhile is nobody's loss.
+            let _ = sys::madvise(start, end - start, libc::MADV_PAGEOUT);
+        }
+    }
+    Ok(())
+}
+
 fn old_or_zero(memory: &Memory, page: usize) -> Outcome {
     let zero = memory.word(page, 0).load(Relaxed) == 0;
     for index in (0..WORDS).filter(|&index| index != 9) {

@@ -27,6 +27,34 @@ pub fn dev_zero(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED + 1, "of /dev/zero, again")
 }
 
+/// `dev-zero-closed`: the same while the program takes away what it may do there, and locks a part.
+///
+/// *The story:* what was out could not come back, for ever: see `is_of_zeroes` in the agent.
+pub fn dev_zero_closed(context: &mut Context) -> Outcome {
+    let len = context.options.mib * MIB / 4;
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/zero")?;
+    let base = sys::mmap(0, len, RW, libc::MAP_PRIVATE, std::os::fd::AsRawFd::as_raw_fd(&device))?;
+    let memory = Memory::adopt(base, len);
+    pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+    for closed in [libc::PROT_READ, libc::PROT_NONE] {
+        context.cool(&memory)?;
+        sys::mprotect(memory.base(), memory.len(), closed)?;
+        context.press()?;
+        sys::mprotect(memory.base(), memory.len(), libc::PROT_READ)?;
+        pattern::check_pages(&memory, 0..memory.pages(), SEED, "of /dev/zero, read-only")?;
+        sys::mprotect(memory.base(), memory.len(), RW)?;
+    }
+    context.cool(&memory)?;
+    let part = memory.pages() / 2..memory.pages() / 2 + 256;
+    const MLOCK_ONFAULT: i32 = 1;
+    // SAFETY: the range is the test's.
+    let locked =
+        unsafe { libc::syscall(libc::SYS_mlock2, memory.at(part.start * PAGE), 256 * PAGE, MLOCK_ONFAULT) };
+    ensure!(locked == 0 || sys::errno() == libc::ENOMEM, "mlock2 gave {}", sys::errno());
+    context.sabotage(&memory);
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "of /dev/zero, locked in part")
+}
+
 /// `no-reserve`: memory mapped with MAP_NORESERVE, as much of it as there is address space near
 /// everything else that is mapped. The kernel makes one mapping of it and of neighbours with the
 /// same properties, whoever these belong to.

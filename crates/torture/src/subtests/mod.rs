@@ -25,6 +25,7 @@ mod lending;
 pub mod mapped_files;
 mod mappings;
 mod marks;
+mod merged;
 mod own_advice;
 mod own_faults;
 pub mod process;
@@ -105,6 +106,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "uring" Holds uring::buffered, "the program's own io_uring";
     "uring-direct" Holds uring::direct, "its direct operations";
     "uring-fixed" Holds uring::fixed, "its registered buffers";
+    "uring-fixed-closed" Holds uring::fixed_closed, "the same in memory that is read-only by then";
     "vm-readv" Holds remote::vm_readv, "process_vm_readv, also by another process";
     "vm-writev" Holds remote::vm_writev, "process_vm_writev, also by another process";
     "proc-mem" Holds remote::proc_mem, "/proc/PID/mem";
@@ -127,6 +129,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "zero-stores" Holds adoption::zero_stores, "stores to memory that was only read, while it is found";
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
     "dev-zero" Holds kinds::dev_zero, "private mappings of /dev/zero";
+    "dev-zero-closed" Holds kinds::dev_zero_closed, "the same, read-only and locked while they are out";
+    "merged" Holds merged::anonymous, "memory that the kernel merges (KSM)";
     "no-reserve" Holds kinds::no_reserve, "MAP_NORESERVE, beside whatever else is mapped";
     "above-file" Holds kinds::above_file, "a large block above a mapping of a file";
     "main-exit" Holds kinds::main_exit, "the first thread ends, others go on";
@@ -140,6 +144,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "dontneed" Holds advice::dontneed, "MADV_DONTNEED";
     "discard-slowly" Holds advice::discard_slowly, "the same by a thread that hardly runs";
     "free" Holds advice::free, "MADV_FREE";
+    "free-taken" Exceeded advice::free_taken, "MADV_FREE where the kernel takes what was freed";
     "advice" Holds advice::harmless, "advice that changes no byte, and MADV_POPULATE";
     "populate" Holds advice::populate, "MADV_POPULATE and MAP_POPULATE, more than the budget";
     "populate-child" Holds advice::populate_in_child, "the same by children of fork, at once";
@@ -202,6 +207,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-chunks" Exceeded file_chunks::chunks, "parts of chunks of a mapped file that come and go whole";
     "file-end" Holds mapped_files::end, "a mapped file that ends within the mapping";
     "file-private" Holds mapped_files::private, "stores to a private mapping of a file";
+    "file-merged" Holds merged::file, "stores to a mapping of a file that the kernel merges (KSM)";
     "file-read-only" Holds mapped_files::read_only, "stores to a read-only mapping of a file";
     "file-cut" Holds mapped_files::cut, "a mapped file is cut";
     "file-writer" Holds mapped_files::writer, "others write to a mapped file";

@@ -84,6 +84,50 @@ fn between(context: &mut Context, flags: i32) -> Outcome {
     pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")
 }
 
+/// `uring-fixed-closed`: buffers are registered, the program may only read its memory from then on, all else
+/// is walked, and what the device writes into the buffers then is what the program sees.
+///
+/// *The story:* what is read-only was copied out of the program's memory and dropped, whether a device held
+/// it or not: 1420 of 4096 pages were old.
+pub fn fixed_closed(context: &mut Context) -> Outcome {
+    const BUFFERS: usize = 32;
+    let file = sys::scratch_file(&context.options.directory, libc::O_DIRECT)?;
+    let memory = context.subject(SEED)?;
+    sys::write_all(file.as_raw_fd(), memory.at(0), memory.len())?;
+    let mut ring = ring()?;
+    let first = memory.len() / PIECE / 2;
+    let buffers: Vec<libc::iovec> = (0..BUFFERS)
+        .map(|number| libc::iovec { iov_base: memory.at((first + number) * PIECE).cast(), iov_len: PIECE })
+        .collect();
+    // SAFETY: the buffers stay mapped until the ring is dropped at the end of this function.
+    unsafe { ring.submitter().register_buffers(&buffers)? };
+    sys::mprotect(memory.base(), memory.len(), libc::PROT_READ)?;
+    for round in 1..4 {
+        context.press()?;
+        let fd = types::Fd(file.as_raw_fd());
+        let reads = (0..BUFFERS).map(|number| {
+            let (address, len, _) = piece(&memory, first + number);
+            let offset = ((number + round) * PIECE) as u64;
+            opcode::ReadFixed::new(fd, address, len, number as u16).offset(offset).build().user_data(offset)
+        });
+        run_all(&mut ring, reads)?;
+        for number in 0..BUFFERS * PIECE / PAGE {
+            let identity = round * PIECE / PAGE + number;
+            pattern::check_page(&memory, first * PIECE / PAGE + number, SEED, identity, "read-only buffer")?;
+        }
+        pattern::check_pages(&memory, 0..first * PIECE / PAGE, SEED, "read-only, before the buffers")?;
+    }
+    sys::mprotect(memory.base(), memory.len(), libc::PROT_READ | libc::PROT_WRITE)?;
+    context.sabotage(&memory);
+    pattern::check_pages(&memory, 0..first * PIECE / PAGE, SEED, "before the buffers")?;
+    for number in 0..BUFFERS * PIECE / PAGE {
+        let identity = 3 * PIECE / PAGE + number;
+        pattern::check_page(&memory, first * PIECE / PAGE + number, SEED, identity, "buffer")?;
+    }
+    let behind = first * PIECE / PAGE + BUFFERS * PIECE / PAGE..memory.pages();
+    pattern::check_pages(&memory, behind, SEED, "behind the buffers")
+}
+
 /// `uring-fixed`: cold memory is registered as buffers, all else is walked, and what is read into
 /// the buffers then is what the program sees.
 pub fn fixed(context: &mut Context) -> Outcome {

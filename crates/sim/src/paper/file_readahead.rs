@@ -552,7 +552,7 @@ impl Program for OfFile {
     fn next(&mut self, _: Nanos) -> crate::files::Step {
         let Some(&page) = self.starts.get(self.next) else { return crate::files::Step::End };
         self.next += 1;
-        crate::files::Step::Read { file: self.file, page, pages: self.pages }
+        crate::files::Step::read_pages(self.file, page, self.pages)
     }
 }
 

@@ -591,7 +591,7 @@ fn explain(
         exceeded += u32::from(outcome.frames_max * PAGE_SIZE > ram_bytes);
         Ok(match question.cost {
             Cost::Time => outcome.elapsed_ns,
-            Cost::Misses => extent.pages + outcome.major.count(),
+            Cost::Misses => extent.pages + outcome.major_faults(),
         })
     })?;
     if exceeded > 0 {

@@ -135,7 +135,8 @@ pub fn calibrate(
     }
     progress("reads beside writes");
     measurements.extend(file.measure_mixed(Duration::from_millis(500))?);
-    let model = fit::fit(&measurements, origin(dir, circumstances));
+    let mut model = fit::fit(&measurements, origin(dir, circumstances));
+    model.rotating = probe::rotates(dir);
     let check = check(&model, &measurements, file.bytes());
     Ok(Calibration { measurements, model, check })
 }

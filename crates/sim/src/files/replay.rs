@@ -556,7 +556,8 @@ mod tests {
             text += &format!("{second} pread64({descriptor}<{name}>, \"\", 4096, {at}) = 4096\n");
         }
         let recorded = recorded(&text).expect("a trace");
-        let [early, late] = ["3.14", "4.10"].map(|name| replay_within(&recorded, name, 512, (256, 256)).counts);
+        let [early, late] =
+            ["3.14", "4.10"].map(|name| replay_within(&recorded, name, 512, (256, 256)).counts);
         // 136 pages of 256: a window is used up before the next but one throws it out.
         assert!(late.unused > 1000, "{late:?}");
         assert!(early.unused * 10 < late.unused && early.pages_read < late.pages_read, "{early:?} {late:?}");

@@ -155,7 +155,8 @@ mod tests {
             "read(3</a>, \"\", 65536) = 65536\nmmap(NULL, 9, PROT_READ, MAP_PRIVATE, 3</a>, 0) = 0x7f\n";
         let recorded = Arc::new(record(&mut StraceReader::new(text.as_bytes())).expect("a trace"));
         let device = Model::builtin("nvme").expect("built in");
-        let setting = Setting { cache_pages: 512, readahead: "none", device: &device, limit: 32, largest: 32 };
+        let setting =
+            Setting { cache_pages: 512, readahead: "none", device: &device, limit: 32, largest: 32 };
         let row = Row::new(&recorded, &setting, &recorded.replay(&setting));
         let header = Header {
             workload: "a.strace".to_owned(),

@@ -191,6 +191,13 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
+    /// What has no block device is not known to rotate, or not to.
+    #[test]
+    fn a_directory_without_a_disk_says_nothing_of_rotation() {
+        assert_eq!(probe::rotates(Path::new("/proc")), None);
+        assert_eq!(probe::rotates(Path::new("/nowhere/at/all")), None);
+    }
+
     #[test]
     fn dates() {
         assert_eq!(civil_date(0), (1970, 1, 1));

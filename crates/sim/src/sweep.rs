@@ -120,6 +120,11 @@ impl Machine {
         }
     }
 
+    /// Does the kernel read single pages from the device as it answers within the call (4.15 and later)?
+    fn is_synchronous(&self) -> bool {
+        self.system == System::Kernel && self.device.synchronous()
+    }
+
     /// The name of its system, as `--policy` has it.
     #[must_use]
     pub fn policy_name(&self) -> String {
@@ -229,6 +234,7 @@ pub fn simulate_with(
     let config = policy::Config {
         knobs: machine.knobs,
         rotating: machine.device.rotating(),
+        synchronous: machine.is_synchronous(),
         // Kernels before 4.13 marked what was cached already, too.
         marks_cached: machine.system == System::Kernel2012,
         frames: options.mm.budget,
@@ -346,6 +352,55 @@ mod tests {
         assert!(of_loop < 29 * 2000 * 2 / 5, "{of_loop} pages, of 58,000 in order of use");
         let of_walk = read(Box::new(move || Laps(Box::new(walks()))));
         assert!(of_walk < 29 * 500 * 4 / 3, "{of_walk} pages, of 14,500 in order of use");
+    }
+
+    fn simulated(machine: &Machine, load: &str) -> Outcome {
+        let load = generate::parse(load).expect("a load");
+        let extent = Extent::of(load.start()).expect("no error");
+        simulate(machine, &extent, load.start()).expect("no error")
+    }
+
+    /// *The story:* the simulated kernel of today read ahead from compressed RAM (specification 1.6), that
+    /// of 2017 does so.
+    #[test]
+    fn the_kernel_reads_single_pages_from_compressed_ram_since_4_15() {
+        let run = |system, readahead, device| {
+            let device = Model::builtin(device).expect("built in");
+            let vmstat =
+                simulated(&Machine::new(system, 12 << 20, readahead, device), "seq:size=16M,laps=2").vmstat;
+            (vmstat.pswpin, vmstat.swap_ra)
+        };
+        let (pages, ahead) = run(System::Kernel, "linux", "zram-lz4");
+        assert!(pages > 4000 && ahead == 0, "{pages} {ahead}");
+        assert!(run(System::Kernel, "vma", "zram-lz4").1 > 0, "by name it may");
+        assert!(run(System::Kernel, "linux", "nvme").1 > 0);
+        assert!(run(System::Kernel2017, "linux", "zram-lz4").1 > 0);
+    }
+
+    /// *The story:* the kernels of 2012 and 2017 kept some frames back, so that blind read-ahead of eight
+    /// pages began with one (specification 1.4).
+    #[test]
+    fn kernels_allocate_for_a_whole_window() {
+        for system in [System::Kernel, System::Kernel2012, System::Kernel2017] {
+            let machine = machine(16 << 20, "blind", system);
+            let vmstat = simulated(&machine, "random:size=64M,touches=1,prefill").vmstat;
+            assert_eq!((vmstat.pgmajfault, vmstat.pswpin), (1, 8), "{system:?}");
+        }
+    }
+
+    /// *The story:* who touched a page that was on its way by read-ahead was counted as a major fault:
+    /// 12,833 where 8,200 had read (specification 1.7).
+    #[test]
+    fn major_faults_are_those_that_had_to_read() {
+        for system in [System::Kernel, System::Kernel2012, System::Live] {
+            let outcome = simulated(&machine(4 << 20, "vma", system), "seq:size=16M,laps=3,prefill");
+            let vmstat = outcome.vmstat;
+            assert_eq!(outcome.major_faults(), vmstat.pgmajfault, "{system:?}");
+            assert_eq!(vmstat.pswpin - vmstat.swap_ra, vmstat.pgmajfault, "{system:?}");
+            assert!(outcome.waited.count() > vmstat.pgmajfault, "{system:?}: some found theirs on its way");
+            let all = outcome.major_faults() + outcome.soft_faults() + outcome.fill.count();
+            assert_eq!(all, outcome.faults().count(), "{system:?}");
+        }
     }
 
     /// More RAM is never much worse, and enough RAM reads nothing.

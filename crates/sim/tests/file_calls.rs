@@ -21,7 +21,7 @@ fn recorded(bytes: &'static [u8]) -> Arc<Recorded> {
 
 fn counts(readahead: &str) -> Counts {
     let device = Model::builtin("nvme").expect("built in");
-    let setting = Setting { cache_pages: 512, readahead, device: &device, limit: 32 };
+    let setting = Setting { cache_pages: 512, readahead, device: &device, limit: 32, largest: 32 };
     recorded(MERGE.as_bytes()).replay(&setting).counts
 }
 

@@ -43,12 +43,12 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let policies = names(&args.readahead, &NAMES)
         .context("--readahead: this is a trace of calls on files, which have policies of their own")?;
     let devices = devices(&args.device, &recorded)?;
-    let limit = args.read_ahead_kb / (PAGE_SIZE / 1024);
+    let [limit, largest] = [args.read_ahead_kb, args.max_sectors_kb].map(|kb| kb / (PAGE_SIZE / 1024));
     let settings: Vec<Setting<'_>> = devices
         .iter()
         .flat_map(|device| policies.iter().map(move |policy| (device, policy)))
         .flat_map(|(device, readahead)| {
-            rams.iter().map(move |&cache_pages| Setting { cache_pages, readahead, device, limit })
+            rams.iter().map(move |&cache_pages| Setting { cache_pages, readahead, device, limit, largest })
         })
         .collect();
     let header = Header {
@@ -58,6 +58,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         files: recorded.file_count() as u64,
         mappings: recorded.mappings,
         read_ahead_kb: limit * (PAGE_SIZE / 1024),
+        max_sectors_kb: largest * (PAGE_SIZE / 1024),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let line = Mutex::new(&progress);

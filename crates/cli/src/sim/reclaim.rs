@@ -2,7 +2,9 @@
 //! several eras. Options and the table; the work is in [`overspill_sim::streams::contest`].
 
 use anyhow::{Context, Result, anyhow};
-use overspill_mm::reclaim::lists::DomainId;
+use overspill_mm::reclaim::Reclaimer;
+use overspill_mm::reclaim::counters::Counters;
+use overspill_mm::reclaim::lists::{DomainId, Kind};
 use overspill_mm::reclaim::scan::Era;
 use overspill_mm::types::PAGE_SIZE;
 use overspill_sim::options::{Amount, amount, names};
@@ -108,6 +110,16 @@ struct Line {
 struct Table {
     policies: Vec<String>,
     lines: Vec<Line>,
+    /// In JSON alone: what the kernel would count, by policy.
+    counters: Vec<Counter>,
+}
+
+/// A counter of the kernel, with its name there.
+#[derive(Serialize, PartialEq, Eq, Debug)]
+struct Counter {
+    name: &'static str,
+    /// By policy.
+    values: Vec<u64>,
 }
 
 /// Carries out the command.
@@ -125,7 +137,7 @@ pub fn main(args: &Args) -> Result<u8> {
     contest.check().map_err(|error| anyhow!("{error}"))?;
     let run = |index: usize| contest.run(Era::by_name(&policies[index]).expect("the names were checked"));
     let outcomes = parallel(policies.len(), super::jobs(args.jobs), run, |_| {});
-    let table = Table { lines: lines(&contest, &outcomes), policies };
+    let table = Table { lines: lines(&contest, &outcomes), policies, counters: counters(&outcomes) };
     if args.json {
         print_json(&table)?;
     } else {
@@ -183,6 +195,42 @@ fn lines(contest: &Contest, outcomes: &[Outcome]) -> Vec<Line> {
     lines
 }
 
+/// Every counter of specification 5.8 that this machine has.
+fn counters(outcomes: &[Outcome]) -> Vec<Counter> {
+    type Value = fn(&Counters) -> u64;
+    let named: [(&'static str, Value); 24] = [
+        ("allocstall", |it| it.allocstall),
+        ("pgscan_direct_throttle", |it| it.pgscan_direct_throttle),
+        ("pgscan_kswapd", |it| it.pgscan_by(Reclaimer::Background)),
+        ("pgscan_direct", |it| it.pgscan_by(Reclaimer::Direct)),
+        ("pgscan_anon", |it| it.pgscan_of(Kind::Anon)),
+        ("pgscan_file", |it| it.pgscan_of(Kind::File)),
+        ("pgsteal_kswapd", |it| it.pgsteal_by(Reclaimer::Background)),
+        ("pgsteal_direct", |it| it.pgsteal_by(Reclaimer::Direct)),
+        ("pgsteal_anon", |it| it.pgsteal_of(Kind::Anon)),
+        ("pgsteal_file", |it| it.pgsteal_of(Kind::File)),
+        ("pgrefill", |it| it.pgrefill),
+        ("pgactivate", |it| it.pgactivate),
+        ("pgdeactivate", |it| it.pgdeactivate),
+        ("workingset_refault_anon", |it| it.workingset_refault[0]),
+        ("workingset_refault_file", |it| it.workingset_refault[1]),
+        ("workingset_activate_anon", |it| it.workingset_activate[0]),
+        ("workingset_activate_file", |it| it.workingset_activate[1]),
+        ("workingset_restore_anon", |it| it.workingset_restore[0]),
+        ("workingset_restore_file", |it| it.workingset_restore[1]),
+        ("nr_vmscan_write", |it| it.page_writes()[0]),
+        ("nr_vmscan_immediate_reclaim", |it| it.nr_vmscan_immediate_reclaim),
+        ("pageoutrun", |it| it.pageoutrun),
+        ("kswapd_low_wmark_hit_quickly", |it| it.kswapd_low_wmark_hit_quickly),
+        ("kswapd_high_wmark_hit_quickly", |it| it.kswapd_high_wmark_hit_quickly),
+    ];
+    let of = |&(name, value): &(&'static str, Value)| Counter {
+        name,
+        values: outcomes.iter().map(|outcome| value(&outcome.counters)).collect(),
+    };
+    named.iter().map(of).collect()
+}
+
 fn mib(pages: u64) -> u64 {
     pages * PAGE_SIZE / (1 << 20)
 }
@@ -221,7 +269,11 @@ mod tests {
         let policies = ["kernel-3.16", "kernel-6.1", "bounded"].map(str::to_owned).to_vec();
         let outcomes: Vec<Outcome> =
             policies.iter().map(|name| contest.run(Era::by_name(name).expect("known"))).collect();
-        let table = Table { lines: lines(&contest, &outcomes), policies };
+        let table = Table { lines: lines(&contest, &outcomes), policies, counters: counters(&outcomes) };
+        let counter = |name| table.counters.iter().find(|it| it.name == name).expect("a counter");
+        let scanned = ["pgscan_kswapd", "pgscan_direct", "pgscan_anon", "pgscan_file"]
+            .map(|name| counter(name).values.iter().sum::<u64>());
+        assert!(scanned[0] > 0 && scanned[0] + scanned[1] == scanned[2] + scanned[3], "{scanned:?}");
         let of = |what| table.lines.iter().find(|line| line.what == what).expect("a row");
         assert_eq!(of("MiB held at least").values, [4; 3]);
         assert!(of("MiB/s written").values.iter().all(|&value| value > 0));

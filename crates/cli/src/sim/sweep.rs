@@ -43,6 +43,7 @@ const SEED_DEFAULT: u64 = 1;
 const READAHEAD_DEFAULT: &str = "adaptive";
 const DEVICE_DEFAULT: &str = "nvme";
 const LIMIT_KB_DEFAULT: u64 = 128;
+const LARGEST_KB_DEFAULT: u64 = 1280;
 
 /// Of pages that a program stores to, by LZ4.
 const RATIO_DEFAULT: f64 = 2.0;
@@ -84,6 +85,11 @@ pub struct SweepArgs {
     #[arg(long, env = "OVERSPILL_SIM_READ_AHEAD_KB", value_name = "N", default_value_t = LIMIT_KB_DEFAULT)]
     #[arg(value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub(super) read_ahead_kb: u64,
+    /// Largest request of the device, as in /sys/block/DISK/queue/max_sectors_kb: from 4.10 on a read of
+    /// more than --read-ahead-kb has windows of up to that; never more than half of the RAM
+    #[arg(long, env = "OVERSPILL_SIM_MAX_SECTORS_KB", value_name = "N", default_value_t = LARGEST_KB_DEFAULT)]
+    #[arg(value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    pub(super) max_sectors_kb: u64,
     /// Size of the swap area [default: room for all pages, twice over]
     #[arg(long, env = "OVERSPILL_SIM_SWAP", value_name = "SIZE")]
     swap: Option<String>,
@@ -173,13 +179,15 @@ impl SweepArgs {
     /// *The story:* `--seed 2` of a trace, `--pool-ratio 4` without a pool and `--device hdd` of LRU gave
     /// what they gave without.
     fn ensure_fit(&self, subject: &Subject, policies: &Policies) -> Result<()> {
+        const OF_FILES: &str = "there are no calls on files in it";
         const OF_A_POOL: &str = "there is no pool without --pool";
         const OF_TIME: &str = "pure replacement knows nothing of that";
         let (is_load, is_timeless) = (subject.load().is_some(), policies.systems.is_empty());
         let has_ratio = self.pool_ratio.to_bits() != RATIO_DEFAULT.to_bits();
         let unfit = [
             ("--seed", !is_load && self.seed != SEED_DEFAULT, "there is no chance in a trace"),
-            ("--read-ahead-kb", self.read_ahead_kb != LIMIT_KB_DEFAULT, "there are no calls on files in it"),
+            ("--read-ahead-kb", self.read_ahead_kb != LIMIT_KB_DEFAULT, OF_FILES),
+            ("--max-sectors-kb", self.max_sectors_kb != LARGEST_KB_DEFAULT, OF_FILES),
             ("--pool-ratio", self.pool.is_none() && has_ratio, OF_A_POOL),
             ("--pool-costs", self.pool.is_none() && self.pool_costs != COSTS_DEFAULT, OF_A_POOL),
             ("--readahead", is_timeless && self.readahead != READAHEAD_DEFAULT, OF_TIME),
@@ -583,7 +591,7 @@ fn explain(
         exceeded += u32::from(outcome.frames_max * PAGE_SIZE > ram_bytes);
         Ok(match question.cost {
             Cost::Time => outcome.elapsed_ns,
-            Cost::Misses => extent.pages + outcome.major.count(),
+            Cost::Misses => extent.pages + outcome.major_faults(),
         })
     })?;
     if exceeded > 0 {

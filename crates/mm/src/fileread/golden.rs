@@ -5,6 +5,47 @@ use super::policy::{Config, KERNELS};
 use super::testing::Sim;
 use super::{Advice, Cause, Limits, MapAdvice};
 
+/// Rows (d) of 2.6.23 and 2.6.24: a mark that is no window's of this state.
+#[test]
+fn a_mark_without_a_window_bets_on_the_minimum_or_looks_for_the_end() {
+    for (name, read) in [("2.6.23", "mark[5,+16 @5]"), ("2.6.24", "mark[12,+16 @12]")] {
+        let mut sim = Sim::new(name, 32, 1);
+        [0, 1, 1000, 1001].into_iter().for_each(|page| sim.read(0, page, 1));
+        expect(name, &sim.trace(), "init[0,+4 @1] next[4,+8 @4] rand[1000,+1] seq[1001,+4 @1002]");
+        sim.read(0, 4, 1);
+        assert_eq!(sim.trace(), [read], "{name}");
+    }
+}
+
+/// Specification 4.5: up to 5.x the page of the last byte counts, in 6.x the position behind it.
+#[test]
+fn a_read_within_a_page_is_followed_by_the_next_page_only() {
+    for name in ["2.6.23", "2.6.24", "3.14", "4.10", "6.8", "6.19"] {
+        let mut sim = Sim::new(name, 32, 1);
+        for page in (1000..1200).step_by(2) {
+            sim.read_bytes(0, page * 4096, 1000);
+        }
+        let trace = sim.trace();
+        assert!(trace.len() == 100 && trace.iter().all(|read| read.starts_with("rand")), "{name}");
+        sim.read_bytes(0, 2000 * 4096, 1000);
+        sim.read_bytes(0, 2000 * 4096 + 1000, 3096);
+        sim.read_bytes(0, 2001 * 4096, 1000);
+        expect(name, &sim.trace(), "rand[2000,+1] seq[2001,+4 @2002]");
+    }
+}
+
+/// *The story:* a fault of a mapping that found its page did not count as a read (specification 4.5).
+#[test]
+fn faults_of_2_6_24_that_find_their_page_count_as_reads() {
+    let mut sim = Sim::new("2.6.24", 32, 1);
+    sim.read(0, 1000, 4);
+    sim.read(0, 50_000, 1);
+    (1000..1004).for_each(|page| sim.touch(0, page, MapAdvice::Sequential));
+    sim.trace();
+    sim.touch(0, 1004, MapAdvice::Sequential);
+    assert_eq!(sim.trace(), ["seq[1004,+4 @1005]"]);
+}
+
 /// Reads of `pages` each, from `first` on, in order; the first `shown` extents.
 fn sequential(name: &str, max: u64, first: u64, pages: u64, shown: usize) -> Vec<String> {
     let mut sim = Sim::new(name, max, 1);

@@ -8,6 +8,7 @@
 
 use super::window::{ahead_of_request, init, next};
 use super::{Advice, Ask, Cause, Extent, Fault, FileRead, Limits, PageCache, Reads, Window, mapped};
+use crate::types::PAGE_SIZE;
 
 /// Versions whose rules differ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -117,6 +118,13 @@ impl OnDemand {
         }
         window.ahead = window.size;
         Found::Window(Cause::Marked)
+    }
+
+    /// In 2.6.24 a fault of a mapping, whatever it finds, is a read's end to what comes after it.
+    fn note_fault(&self, window: &mut Window, fault: &Fault) {
+        if self.era == Era::V2_6_24 {
+            window.read_end = Some((fault.ask.page + 1) * PAGE_SIZE);
+        }
     }
 
     /// Pages of a forced read, at most.
@@ -271,9 +279,7 @@ impl FileRead for OnDemand {
                 self.decide(window, &ask, false, cache, reads);
             }
         }
-        if self.era == Era::V2_6_24 {
-            window.read_end = Some((fault.ask.page + 1) * crate::types::PAGE_SIZE);
-        }
+        self.note_fault(window, fault);
     }
 
     fn fault_cached(&mut self, window: &mut Window, fault: &Fault, cache: &dyn PageCache, reads: &mut Reads) {
@@ -283,5 +289,6 @@ impl FileRead for OnDemand {
             let ask = Ask { pages: request.max(1), ..fault.ask };
             self.decide(window, &ask, true, cache, reads);
         }
+        self.note_fault(window, fault);
     }
 }

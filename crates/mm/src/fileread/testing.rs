@@ -110,7 +110,12 @@ impl Sim {
 
     /// A read of pages `first .. first + count` of a file.
     pub fn read(&mut self, file: usize, first: u64, count: u64) {
-        let end = first + count;
+        self.read_bytes(file, first * PAGE_SIZE, count * PAGE_SIZE);
+    }
+
+    /// A read of some bytes of a file.
+    pub fn read_bytes(&mut self, file: usize, offset: u64, bytes: u64) {
+        let (first, end) = (offset / PAGE_SIZE, (offset + bytes).div_ceil(PAGE_SIZE));
         let mut call_at = first;
         for page in first..end {
             let ask = self.ask(page, end - page);
@@ -131,7 +136,7 @@ impl Sim {
             }
             self.find(file, &ask);
         }
-        self.policy.finished(&mut self.files[file].0, end * PAGE_SIZE);
+        self.policy.finished(&mut self.files[file].0, offset + bytes);
     }
 
     fn single(&mut self, file: usize, page: u64) {

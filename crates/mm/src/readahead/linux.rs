@@ -1,6 +1,7 @@
 //! What the kernel does today: per-region for anonymous memory, cluster mode otherwise (specification 2.1).
 //!
 //! One rotating swap device switches the per-region mode off for everybody; shared memory never has it.
+//! From a device that answers within the call private memory is read page by page (1.6).
 
 use super::cluster::{Cluster, Distrust, Variant};
 use super::vma::{PerRegion, Word};
@@ -14,6 +15,8 @@ pub struct Linux {
     pub vma_ra_enabled: bool,
     /// Is any swap device in use a rotating one (or not known not to be)?
     pub rotating: bool,
+    /// Does the swap device answer within the call?
+    pub synchronous: bool,
     cluster: Cluster,
     per_region: PerRegion,
 }
@@ -28,10 +31,11 @@ pub struct Region {
 impl Linux {
     /// Both detectors in their initial state.
     #[must_use]
-    pub fn new(page_cluster: u8, vma_ra_enabled: bool, rotating: bool) -> Self {
+    pub fn new(page_cluster: u8, vma_ra_enabled: bool, rotating: bool, synchronous: bool) -> Self {
         Linux {
             vma_ra_enabled,
             rotating,
+            synchronous,
             cluster: Cluster::new(Variant::Merged, page_cluster),
             per_region: PerRegion { page_cluster },
         }
@@ -60,6 +64,9 @@ impl SwapIn for Linux {
     }
 
     fn miss(&mut self, region: &mut Region, touch: &Touch) -> Option<Plan> {
+        if self.synchronous && touch.kind == RegionKind::Anon {
+            return None;
+        }
         if self.is_per_region(touch.kind) {
             self.per_region.miss(&mut region.word, touch)
         } else {

@@ -63,6 +63,9 @@ pub struct Config {
     pub knobs: Knobs,
     /// Is any swap device a rotating one? Then `linux` uses cluster mode only.
     pub rotating: bool,
+    /// Does the swap device answer within the call, as compressed RAM does? Then `linux` reads single
+    /// pages of private memory (4.15 and later).
+    pub synchronous: bool,
     /// 3.14's marking in cluster mode: pages that were cached already, too.
     pub marks_cached: bool,
     /// Frames of the budget: windows of the adaptive policy stay small beside it.
@@ -71,7 +74,13 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { knobs: Knobs::default(), rotating: false, marks_cached: false, frames: u32::MAX }
+        Config {
+            knobs: Knobs::default(),
+            rotating: false,
+            synchronous: false,
+            marks_cached: false,
+            frames: u32::MAX,
+        }
     }
 }
 
@@ -144,7 +153,7 @@ impl Policy {
     /// The policy of that name in its initial state; `None` for a name not in [`NAMES`].
     #[must_use]
     pub fn by_name(name: &str, config: Config) -> Option<Self> {
-        let Config { knobs, rotating, marks_cached, frames } = config;
+        let Config { knobs, rotating, synchronous, marks_cached, frames } = config;
         let Knobs { page_cluster, vma_ra_enabled, .. } = knobs;
         let cluster = |variant| {
             let mut policy = Cluster::new(variant, page_cluster);
@@ -153,7 +162,7 @@ impl Policy {
         };
         let kind = match name {
             "adaptive" => Kind::Adaptive(Adaptive::default()),
-            "linux" => Kind::Linux(Linux::new(page_cluster, vma_ra_enabled, rotating)),
+            "linux" => Kind::Linux(Linux::new(page_cluster, vma_ra_enabled, rotating, synchronous)),
             "vma" => Kind::PerRegion(PerRegion { page_cluster }),
             "cluster" | "merged" => cluster(Variant::Merged),
             "blind" => cluster(Variant::Blind),
@@ -312,6 +321,20 @@ mod tests {
         let mut sim = sim("linux");
         sim.policy.knobs.vma_ra_enabled = false;
         assert_eq!(read_sequentially(sim).misses, 250);
+    }
+
+    /// *The story:* the simulated kernel read ahead from compressed RAM, and came out twice as fast there
+    /// as by its own rules.
+    #[test]
+    fn linux_reads_single_pages_of_private_memory_from_a_synchronous_device() {
+        let run = |kind| {
+            let config = Config { synchronous: true, ..Config::default() };
+            let mut sim = Sim::new(Policy::by_name("linux", config).unwrap(), 100_000, 10_000, usize::MAX);
+            sim.kind = kind;
+            read_sequentially(sim).misses
+        };
+        assert_eq!(run(RegionKind::Anon), 2000);
+        assert_eq!(run(RegionKind::Shared), 250, "shared memory has cluster mode always");
     }
 
     #[test]

@@ -33,6 +33,12 @@ enum State {
         until: u64,
     },
     Working,
+    /// Pages come round before they are written: it waits for the device, whatever is wanted. So many
+    /// more have to be written for late rules to go on sooner.
+    Resting {
+        until: u64,
+        left: u64,
+    },
 }
 
 /// Background reclaim of a node.
@@ -50,7 +56,6 @@ pub struct Background {
     /// Has this run looked at any page?
     has_looked: bool,
     aged: bool,
-    rested: bool,
     vain_runs: u32,
 }
 
@@ -68,7 +73,6 @@ impl Background {
             run_reclaimed: 0,
             has_looked: false,
             aged: false,
-            rested: false,
             vain_runs: 0,
         }
     }
@@ -78,6 +82,7 @@ impl Background {
     pub fn is_due(&self, now: u64, node: &Node) -> bool {
         match self.state {
             State::Working => true,
+            State::Resting { until, .. } => now >= until,
             State::Dozing { until } => now >= until || node.wants_background(),
             State::Asleep => node.wants_background() && !self.is_hopeless(node),
         }
@@ -100,9 +105,23 @@ impl Background {
                 }
                 self.begin(node);
             }
+            State::Resting { until, .. } if now < until => return Step::Until(until),
+            State::Resting { .. } => self.state = State::Working,
             State::Working => {}
         }
         self.work(now, node, out)
+    }
+
+    /// A page has been written. Says whether background reclaim goes on for that: by late rules it rests
+    /// no longer once a batch of pages has been written.
+    pub fn note_written(&mut self, node: &Node) -> bool {
+        let State::Resting { left, .. } = &mut self.state else { return false };
+        *left = left.saturating_sub(1);
+        let goes_on = *left == 0 && node.config().rules == Rules::Late;
+        if goes_on {
+            self.state = State::Working;
+        }
+        goes_on
     }
 
     /// After a run in vain it looks at every list, however short.
@@ -133,7 +152,7 @@ impl Background {
     fn begin_priority(&mut self) {
         self.next_domain = 0;
         (self.round_looked_at, self.round_reclaimed) = (0, 0);
-        (self.aged, self.rested) = (false, false);
+        self.aged = false;
     }
 
     fn work(&mut self, now: u64, node: &mut Node, out: &mut Orders) -> Step {
@@ -167,9 +186,10 @@ impl Background {
                 self.open = round.map(|round| (id, round));
                 continue;
             }
-            if node.is_tail_written() && !core::mem::replace(&mut self.rested, true) {
-                // Pages come round before they are written: it waits for the device.
-                return Step::Until(now + WRITEBACK_NS);
+            if node.take_cycling() {
+                let until = now + WRITEBACK_NS;
+                self.state = State::Resting { until, left: u64::from(BATCH) };
+                return Step::Until(until);
             }
             if let Some(step) = self.next_priority(now, node) {
                 return step;

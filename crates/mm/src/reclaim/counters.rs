@@ -4,7 +4,7 @@
 use super::Reclaimer;
 use super::lists::Kind;
 
-/// By who (background, direct; a domain's own counts as direct), then by kind (anonymous, file).
+/// By who (background, direct; a domain's own counts nowhere), then by kind (anonymous, file).
 pub type Split = [[u64; 2]; 2];
 
 /// All values only grow.
@@ -44,16 +44,17 @@ pub struct Counters {
     pub kswapd_high_wmark_hit_quickly: u64,
 }
 
-/// Background and direct, as indices of a [`Split`].
-fn side(who: Reclaimer) -> usize {
+/// Background and direct, as indices of a [`Split`]: reclaim of the whole machine.
+fn side(who: Reclaimer) -> Option<usize> {
     match who {
-        Reclaimer::Background => 0,
-        Reclaimer::Direct | Reclaimer::Domain => 1,
+        Reclaimer::Background => Some(0),
+        Reclaimer::Direct => Some(1),
+        Reclaimer::Domain => None,
     }
 }
 
 fn sum(split: &Split, who: Reclaimer) -> u64 {
-    split[side(who)].iter().sum()
+    side(who).map_or(0, |side| split[side].iter().sum())
 }
 
 fn sum_kind(split: &Split, kind: Kind) -> u64 {
@@ -62,11 +63,15 @@ fn sum_kind(split: &Split, kind: Kind) -> u64 {
 
 impl Counters {
     pub(super) fn scanned(&mut self, who: Reclaimer, kind: Kind, pages: u64) {
-        self.pgscan[side(who)][kind as usize] += pages;
+        if let Some(side) = side(who) {
+            self.pgscan[side][kind as usize] += pages;
+        }
     }
 
     pub(super) fn stolen(&mut self, who: Reclaimer, kind: Kind, pages: u64) {
-        self.pgsteal[side(who)][kind as usize] += pages;
+        if let Some(side) = side(who) {
+            self.pgsteal[side][kind as usize] += pages;
+        }
     }
 
     /// `pgscan_kswapd`, `pgscan_direct`.
@@ -150,7 +155,7 @@ mod tests {
         counters.scanned(Reclaimer::Direct, Kind::Anon, 100);
         counters.scanned(Reclaimer::Domain, Kind::File, 1000);
         assert_eq!(counters.pgscan_by(Reclaimer::Background), 11);
-        assert_eq!(counters.pgscan_by(Reclaimer::Direct), 1100);
-        assert_eq!([Kind::Anon, Kind::File].map(|kind| counters.pgscan_of(kind)), [101, 1010]);
+        assert_eq!(counters.pgscan_by(Reclaimer::Direct), 100);
+        assert_eq!([Kind::Anon, Kind::File].map(|kind| counters.pgscan_of(kind)), [101, 10]);
     }
 }

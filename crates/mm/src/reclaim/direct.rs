@@ -17,6 +17,9 @@ const ISOLATED_EARLY_NS: u64 = 100_000_000;
 const ISOLATED_LATE_NS: u64 = 20_000_000;
 /// A tick: 250 a second, as most kernels are built.
 const TICK_NS: u64 = 4_000_000;
+/// Whoever waits for background reclaim looks again after so long, a second in all at most.
+pub const WAIT_NS: u64 = 1_000_000;
+const WAITS_MAX: u32 = 1000;
 /// Pages looked at in a call after which it may write, where writing is put off.
 const WRITES_AFTER: u64 = 48;
 /// Below this priority it always may.
@@ -29,8 +32,8 @@ pub enum Step {
     Looked(u64),
     /// The caller sleeps for so long, then goes on.
     Sleep(u64),
-    /// Far too few frames are free: the caller waits until background reclaim has done something (a
-    /// second at most).
+    /// Far too few frames are free: background reclaim is to do something first. The caller asks again
+    /// after [`WAIT_NS`].
     WaitForBackground,
     /// It is over: so many frames were freed. 0 = nothing can be.
     Done(u64),
@@ -59,11 +62,15 @@ pub struct Direct {
     reclaimed: u64,
     attempt: Try,
     entered: bool,
-    throttled: bool,
+    /// How often it has waited for background reclaim.
+    waits: u32,
     /// It has slept before this pass, as too many pages were taken out.
     has_slept: bool,
     /// At this priority a batch had nothing but pages that were being written.
     congested: bool,
+    /// Inactive pages looked at at this priority, and those of them that wait for the device.
+    inactive: u64,
+    pending: u64,
     /// A domain was left alone that need not be.
     spared: bool,
 }
@@ -94,9 +101,11 @@ impl Direct {
             reclaimed: 0,
             attempt: Try::First,
             entered: false,
-            throttled: false,
+            waits: 0,
             has_slept: false,
             congested: false,
+            inactive: 0,
+            pending: 0,
             spared: false,
         }
     }
@@ -144,18 +153,17 @@ impl Direct {
 
     /// Before anything else: waits where going on would only make it worse.
     fn enter(&mut self, node: &mut Node) -> Option<Step> {
-        if !self.throttled {
-            self.throttled = true;
-            let marks = node.config().watermarks;
-            if self.domain.is_none() && node.free() < marks.min / 2 {
-                node.counters.pgscan_direct_throttle += 1;
+        if !self.entered {
+            let is_far_too_few = self.domain.is_none() && node.free() < node.config().watermarks.min / 2;
+            if is_far_too_few && self.waits < WAITS_MAX {
+                node.counters.pgscan_direct_throttle += u64::from(self.waits == 0);
+                self.waits += 1;
                 node.wanted = true;
                 return Some(Step::WaitForBackground);
             }
-        }
-        if !self.entered {
             self.entered = true;
-            node.counters.allocstall += 1;
+            // Counted is what the whole machine lacks, not what a domain may not have.
+            node.counters.allocstall += u64::from(self.domain.is_none());
             self.manner.may_write = !node.config().laptop;
             if is_bounded(node) {
                 self.first_domain = node.turn;
@@ -177,6 +185,8 @@ impl Direct {
         let (goes_on, looked_at) = node.pass(id, &self.manner, round, out);
         self.looked_at += looked_at.weight;
         self.congested |= looked_at.is_congested;
+        self.inactive += looked_at.inactive;
+        self.pending += looked_at.pending;
         self.reclaimed += round.reclaimed() - before;
         self.take_out(node, looked_at.pages);
         if goes_on {
@@ -206,10 +216,12 @@ impl Direct {
         None
     }
 
-    /// Late rules: a tick is slept where all that a batch had is on its way to the device, and where
-    /// nearly everything was looked at and nothing was freed.
+    /// Late rules: a tick is slept where all that a batch had is on its way to the device, unless of all
+    /// that was looked at half and more need not go there; and where nearly everything was looked at and
+    /// nothing was freed.
     fn rests(&mut self, node: &Node) -> bool {
-        let is_congested = core::mem::take(&mut self.congested);
+        let [inactive, pending] = [&mut self.inactive, &mut self.pending].map(core::mem::take);
+        let is_congested = core::mem::take(&mut self.congested) && pending * 2 > inactive;
         let is_vain = self.priority == 1 && self.reclaimed == 0;
         node.config().rules == Rules::Late && (is_congested || is_vain)
     }
@@ -226,7 +238,7 @@ impl Direct {
         self.manner.ignores_low = next == Try::IgnoringLow;
         if node.config().rules == Rules::Late {
             self.manner.deactivates = true;
-            node.counters.allocstall += 1;
+            node.counters.allocstall += u64::from(self.domain.is_none());
         }
         true
     }

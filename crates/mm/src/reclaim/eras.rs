@@ -73,7 +73,9 @@ impl Eras {
             let mut targets: PerList = [0; 4];
             targets[List::InactiveAnon as usize] = of(scene.inactive);
             targets[List::ActiveAnon as usize] = of(scene.active);
-            let goal = u64::from(BATCH);
+            // Who waits wants a batch, background reclaim as many as are to be kept free (5.6).
+            let goal = if scene.is_direct { BATCH } else { scene.kept_free.max(BATCH) };
+            let goal = u64::from(goal);
             let round = Round::new(self.era, goal, self.priority, scene.is_direct, targets, 0);
             if round.goes_on() || self.priority == 0 {
                 return round;
@@ -186,12 +188,12 @@ mod tests {
     /// 2^20 pages at priority 12 are 256 of each list; a call of before 3.11 looks at all of them
     /// in passes of 32, one of 3.15 stops after the first.
     ///
-    /// *The story:* background reclaim had the columns of those who wait.
+    /// *The story:* background reclaim had the columns of those who wait, and later their goal.
     #[test]
     fn a_call_looks_at_what_its_era_does() {
-        let looks = |era, is_direct| {
+        let looks = |era, is_direct, kept_free| {
             let mut policy = Eras::new(era, 1 << 20);
-            let lists = Scene { is_direct, ..scene(1 << 20, 1 << 20) };
+            let lists = Scene { is_direct, kept_free, ..scene(1 << 20, 1 << 20) };
             policy.begin(&lists, true);
             let mut looked_at = 0;
             while policy.priority == PRIORITY_FIRST {
@@ -201,10 +203,12 @@ mod tests {
             }
             looked_at
         };
-        let waits = Era::ALL.map(|era| looks(era, true));
+        let waits = Era::ALL.map(|era| looks(era, true, 3072));
         assert_eq!(waits, [256, 32, 256, 256, 32], "since 3.16 all, at the first priority");
-        let background = Era::ALL.map(|era| looks(era, false));
+        let background = Era::ALL.map(|era| looks(era, false, 0));
         assert_eq!(background, [256, 256, 32, 32, 32], "since 3.16 it stops where there are no files");
+        let background = Era::ALL.map(|era| looks(era, false, 3072));
+        assert_eq!(background[..4], [256; 4], "its goal is the high watermark");
     }
 
     #[test]

@@ -52,6 +52,7 @@ pub fn fit(measurements: &[Measurement], origin: String) -> Model {
         name: "calibrated".to_owned(),
         description: "The device under a directory, as measured".to_owned(),
         source: vec![origin],
+        rotating: None,
         disk: None,
         flash: Some(FlashParams {
             dies: 1,

@@ -135,7 +135,8 @@ pub fn calibrate(
     }
     progress("reads beside writes");
     measurements.extend(file.measure_mixed(Duration::from_millis(500))?);
-    let model = fit::fit(&measurements, origin(dir, circumstances));
+    let mut model = fit::fit(&measurements, origin(dir, circumstances));
+    model.rotating = probe::rotates(dir);
     let check = check(&model, &measurements, file.bytes());
     Ok(Calibration { measurements, model, check })
 }
@@ -189,6 +190,13 @@ fn civil_date(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What has no block device is not known to rotate, or not to.
+    #[test]
+    fn a_directory_without_a_disk_says_nothing_of_rotation() {
+        assert_eq!(probe::rotates(Path::new("/proc")), None);
+        assert_eq!(probe::rotates(Path::new("/nowhere/at/all")), None);
+    }
 
     #[test]
     fn dates() {

@@ -7,7 +7,7 @@ use super::{CalibrateError, FILE_BYTES_MAX, FILE_BYTES_MIN, Measurement};
 use crate::device::Op;
 use crate::rng::Rng;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -212,4 +212,16 @@ pub fn file_system(dir: &Path) -> Option<String> {
     let (_, kind) =
         mounts.filter(|(point, _)| dir.starts_with(point)).max_by_key(|(point, _)| point.len())?;
     Some(kind.to_owned())
+}
+
+/// Does the kernel count the directory's block device as rotating? `None` where it has none.
+pub fn rotates(dir: &Path) -> Option<bool> {
+    let device = dir.metadata().ok()?.dev();
+    let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
+    let minor = (device & 0xff) | (device >> 12 & !0xff);
+    // A partition has no queue of its own.
+    let said = ["queue", "../queue"].iter().find_map(|queue| {
+        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/rotational")).ok()
+    })?;
+    Some(said.trim() == "1")
 }

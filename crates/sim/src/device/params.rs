@@ -24,6 +24,9 @@ pub struct Model {
     pub description: String,
     /// Where the numbers come from.
     pub source: Vec<String>,
+    /// Would the kernel count it as rotating? Not said: if it is a spinning disk below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotating: Option<bool>,
     /// A spinning disk with one head.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskParams>,
@@ -271,9 +274,11 @@ impl Model {
     }
 
     /// True for a device whose kernel would count it as rotating.
+    ///
+    /// *The story:* that went by the name, so a hard disk that `sim calibrate` had measured was none.
     #[must_use]
     pub fn rotating(&self) -> bool {
-        self.disk.is_some() || self.name.ends_with("hdd")
+        self.rotating.unwrap_or(self.disk.is_some())
     }
 
     /// How much it holds, where it ends at all: the models of the others have no end.
@@ -410,6 +415,19 @@ mod tests {
             assert_eq!(again, model);
             drop(model.build());
         }
+    }
+
+    #[test]
+    fn what_rotates_is_said_or_a_spinning_disk() {
+        let rotating = ["hdd", "hdd-2007", "swapload-hdd"];
+        for name in Model::builtin_names() {
+            let model = Model::builtin(name).expect("listed");
+            assert_eq!(model.rotating(), rotating.contains(&name), "{name}");
+        }
+        let calibrated = |said| Model { rotating: said, ..Model::builtin("sata-ssd").expect("built in") };
+        assert!(calibrated(Some(true)).rotating() && !calibrated(None).rotating());
+        let again = Model::parse("again", &calibrated(Some(true)).to_toml()).expect("its own text");
+        assert!(again.rotating());
     }
 
     #[test]

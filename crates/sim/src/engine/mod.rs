@@ -203,7 +203,7 @@ pub struct Engine<P: SwapIn> {
     turns: Turns,
     /// Threads that wait for a page.
     waiting: BTreeMap<(u16, u64), Vec<u32>>,
-    major: Histogram,
+    waited: Histogram,
     soft: Histogram,
     fill: Histogram,
     lost: u64,
@@ -252,7 +252,7 @@ impl<P: SwapIn> Engine<P> {
             lane_of: BTreeMap::new(),
             turns: Turns::default(),
             waiting: BTreeMap::new(),
-            major: Histogram::default(),
+            waited: Histogram::default(),
             soft: Histogram::default(),
             fill: Histogram::default(),
             lost: 0,
@@ -442,7 +442,7 @@ impl<P: SwapIn> Engine<P> {
         for (class, latency_ns) in std::mem::take(&mut lane.answered) {
             lane.record(class, latency_ns);
             match class {
-                FaultClass::Major => self.major.add(latency_ns),
+                FaultClass::Read => self.waited.add(latency_ns),
                 FaultClass::Soft => self.soft.add(latency_ns),
                 FaultClass::Fill => self.fill.add(latency_ns),
             }
@@ -602,7 +602,7 @@ impl<P: SwapIn> Engine<P> {
             accesses: threads.iter().map(|thread| thread.accesses).sum(),
             vmstat,
             pool,
-            major: self.major.clone(),
+            waited: self.waited.clone(),
             soft: self.soft.clone(),
             fill: self.fill.clone(),
             device: *self.device.usage(),

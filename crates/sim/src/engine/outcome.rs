@@ -6,11 +6,11 @@ use crate::device::Usage;
 use crate::time::Nanos;
 use overspill_mm::Vmstat;
 
-/// What an answered fault had needed.
+/// What an answered fault had waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultClass {
-    /// A read from the device.
-    Major,
+    /// A read from the device, its own or one that had been ordered before.
+    Read,
     /// A page of the swap cache, or permission to store.
     Soft,
     /// A zeroed frame.
@@ -47,8 +47,9 @@ pub struct Outcome {
     pub vmstat: Vmstat,
     /// What the compressed pool did, if there was one.
     pub pool: Option<PoolOutcome>,
-    /// Latencies of faults that read.
-    pub major: Histogram,
+    /// Latencies of faults that waited for a read. Those that found their page on its way, by read-ahead
+    /// or for another thread, are minor all the same (specification 1.7).
+    pub waited: Histogram,
     /// Latencies of faults answered from the swap cache.
     pub soft: Histogram,
     /// Latencies of first touches.
@@ -69,10 +70,22 @@ impl Outcome {
     /// Latencies of all faults.
     #[must_use]
     pub fn faults(&self) -> Histogram {
-        let mut all = self.major.clone();
+        let mut all = self.waited.clone();
         all.merge(&self.soft);
         all.merge(&self.fill);
         all
+    }
+
+    /// Faults that had to read: `pgmajfault`.
+    #[must_use]
+    pub fn major_faults(&self) -> u64 {
+        self.vmstat.pgmajfault
+    }
+
+    /// Faults that found their page in the swap cache, there or on its way, or asked for leave to store.
+    #[must_use]
+    pub fn soft_faults(&self) -> u64 {
+        (self.soft.count() + self.waited.count()).saturating_sub(self.vmstat.pgmajfault)
     }
 
     /// Time that threads spent waiting for faults.

@@ -179,7 +179,7 @@ impl<P: SwapIn> Engine<P> {
     fn begin(&mut self, message: Message) {
         self.worker.caller = message.caller;
         if let Event::ReadDone { io, .. } = message.event {
-            self.mark_major(io);
+            self.mark_waited(io);
         }
         match message.event {
             Event::ReadDone { .. } | Event::WriteDone { .. } => self.spend(self.options.costs.complete.of(1)),
@@ -494,13 +494,13 @@ impl<P: SwapIn> Engine<P> {
         self.worker.fingerprints.forget(slot);
     }
 
-    /// Threads that wait for the pages of a read had a major fault.
-    fn mark_major(&mut self, io: IoId) {
+    /// Threads that wait for the pages of a read have waited for the device.
+    fn mark_waited(&mut self, io: IoId) {
         let run = self.worker.reads_ended.remove(&io).expect("a read ends once");
         for id in run.pages() {
             let (space, vpn) = self.mm.place(id);
             for &lane in self.waiting.get(&(space.0, vpn.0)).into_iter().flatten() {
-                self.lanes[lane as usize].class = FaultClass::Major;
+                self.lanes[lane as usize].class = FaultClass::Read;
             }
         }
     }
@@ -591,7 +591,7 @@ impl<P: SwapIn> Engine<P> {
             lane.state = LaneState::Runnable;
             lane.time = lane.time.max(self.worker.clock + self.options.costs.resume_ns);
             self.turns.may_run(lane.time, index);
-            if lane.class != FaultClass::Major {
+            if lane.class != FaultClass::Read {
                 lane.class = class;
             }
         }
@@ -601,6 +601,6 @@ impl<P: SwapIn> Engine<P> {
     fn fail(&mut self, id: PageId) {
         let (space, vpn, place) = self.place(id);
         self.memory.lose(place);
-        self.answer(space, vpn, FaultClass::Major);
+        self.answer(space, vpn, FaultClass::Read);
     }
 }

@@ -41,6 +41,8 @@ pub trait Lru {
     fn touched(&mut self, key: Key);
     /// The page that is to leave; it is forgotten.
     fn evict(&mut self) -> Option<Key>;
+    /// Pages that do not leave next, as they were used more than once.
+    fn active(&self) -> u64;
 }
 
 const NONE: u32 = u32::MAX;
@@ -150,6 +152,10 @@ impl Lru for TwoLists {
         self.index.remove(&key);
         self.vacant.push(at);
         Some(key)
+    }
+
+    fn active(&self) -> u64 {
+        self.lists[ACTIVE].count
     }
 }
 

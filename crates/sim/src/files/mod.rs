@@ -24,14 +24,14 @@ use overspill_mm::types::PAGE_SIZE;
 /// What a program does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Reads pages of a file.
+    /// Reads bytes of a file.
     Read {
         /// Which opening of a file: its number, or what [`Machine::open_again`] gave.
         file: usize,
-        /// The first page.
-        page: u64,
+        /// The first byte.
+        offset: u64,
         /// How many; at least one.
-        pages: u64,
+        bytes: u64,
     },
     /// Overwrites whole pages of a file.
     Write {
@@ -55,6 +55,14 @@ pub enum Step {
     Until(Nanos),
     /// Has ended.
     End,
+}
+
+impl Step {
+    /// A read of whole pages.
+    #[must_use]
+    pub fn read_pages(file: usize, page: u64, pages: u64) -> Step {
+        Step::Read { file, offset: page * PAGE_SIZE, bytes: pages * PAGE_SIZE }
+    }
 }
 
 /// A program: what it does next, at a time.
@@ -145,8 +153,9 @@ impl PageCache for View<'_> {
         self.cache.pages.contains_key(&Key::new(self.file, page))
     }
 
+    /// Pages that arrive are not active either.
     fn available(&self) -> u64 {
-        self.cache.capacity
+        self.cache.capacity.saturating_sub(self.cache.lru.active())
     }
 }
 
@@ -154,6 +163,21 @@ impl PageCache for View<'_> {
 struct Opening {
     file: usize,
     state: FileState,
+    /// One past the last byte that was read; 0 before the first read.
+    read_end: u64,
+}
+
+impl Opening {
+    fn new(file: usize, policy: &mut Policy) -> Opening {
+        Opening { file, state: policy.open(), read_end: 0 }
+    }
+
+    /// The page whose use belongs to the read before: this one starts where that one ended, within the
+    /// page (specification 4.5).
+    fn goes_on_in(&self, offset: u64) -> Option<u64> {
+        let goes_on = offset == self.read_end && !offset.is_multiple_of(PAGE_SIZE);
+        goes_on.then_some(offset / PAGE_SIZE)
+    }
 }
 
 struct Thread {
@@ -205,6 +229,8 @@ pub struct Machine {
     counts: Counts,
     samples: Vec<Sample>,
     sample_ns: Nanos,
+    /// Largest request, in pages.
+    request_max: u64,
 }
 
 /// What came of it.
@@ -220,7 +246,7 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
 }
 
-/// Largest request, in pages.
+/// Largest request, in pages, where nothing else is said.
 const REQUEST_MAX: u64 = 256;
 
 impl Machine {
@@ -231,7 +257,7 @@ impl Machine {
     #[must_use]
     pub fn new(mut policy: Policy, placed: &[Placed], capacity: u64, device: Box<dyn Device + Send>) -> Self {
         assert!(capacity > REQUEST_MAX, "what is read in one piece fits the cache");
-        let openings = (0..placed.len()).map(|file| Opening { file, state: policy.open() }).collect();
+        let openings = (0..placed.len()).map(|file| Opening::new(file, &mut policy)).collect();
         Machine {
             policy,
             files: placed.to_vec(),
@@ -255,13 +281,14 @@ impl Machine {
             counts: Counts::default(),
             samples: Vec::new(),
             sample_ns: Machine::SAMPLE_NS,
+            request_max: REQUEST_MAX,
         }
     }
 
     /// Opens a file once more: its reader is another one to the policy.
     pub fn open_again(&mut self, file: usize) -> usize {
         assert!(file < self.files.len(), "a file");
-        self.openings.push(Opening { file, state: self.policy.open() });
+        self.openings.push(Opening::new(file, &mut self.policy));
         self.openings.len() - 1
     }
 
@@ -275,6 +302,13 @@ impl Machine {
     #[must_use]
     pub fn without_samples(self) -> Machine {
         Machine { sample_ns: Nanos::MAX, ..self }
+    }
+
+    /// The device takes requests of up to so many pages.
+    #[must_use]
+    pub fn with_largest_request(self, pages: u64) -> Machine {
+        assert!((1..self.cache.capacity).contains(&pages), "what is read in one piece fits the cache");
+        Machine { request_max: pages, ..self }
     }
 
     /// Adds a program that starts at `at`.
@@ -351,7 +385,7 @@ impl Machine {
             }
             Step::Close { file } => {
                 self.policy.close(&mut self.openings[file].state);
-                self.openings[file].state = self.policy.open();
+                self.openings[file] = Opening::new(self.openings[file].file, &mut self.policy);
                 self.wake(thread, self.now);
             }
             Step::Sync => self.sync(thread),
@@ -364,12 +398,13 @@ impl Machine {
 
     /// Reads on until a page has to be waited for, or all are there.
     fn read(&mut self, thread: usize, step: Step) {
-        let Step::Read { file: opening, page: first, pages } = step else { unreachable!("a read") };
+        let Step::Read { file: opening, offset, bytes } = step else { unreachable!("a read") };
         let file = self.openings[opening].file;
         let file_pages = self.files[file].pages;
-        assert!(pages > 0 && first + pages <= file_pages, "within the file");
+        let (first, end) = (offset / PAGE_SIZE, (offset + bytes).div_ceil(PAGE_SIZE));
+        assert!(bytes > 0 && end <= file_pages, "within the file");
         let (_, mut page, mut call_at) = self.threads[thread].reading.unwrap_or((step, first, first));
-        let end = first + pages;
+        let used_before = self.openings[opening].goes_on_in(offset);
         let calls = self.counts.policy_calls;
         let lookups = self.cache.lookups.get();
         let from = page;
@@ -395,7 +430,9 @@ impl Machine {
             if !arriving {
                 // Copied, so to speak: what is ordered next may take its place.
                 entry.used = true;
-                self.cache.lru.touched(key);
+                if used_before != Some(page) {
+                    self.cache.lru.touched(key);
+                }
             }
             if marked {
                 self.ask(opening, |policy, state, cache, reads| policy.marked(state, &ask, cache, reads));
@@ -409,8 +446,10 @@ impl Machine {
             page += 1;
         }
         self.threads[thread].reading = None;
-        let state = &mut self.openings[opening].state;
-        self.policy.finished(state, end * PAGE_SIZE);
+        let Opening { state, read_end, .. } = &mut self.openings[opening];
+        *read_end = offset + bytes;
+        self.policy.finished(state, *read_end);
+        let pages = end - first;
         self.counts.pages_used += pages;
         self.sample().used_bytes += pages * PAGE_SIZE;
         let decided = self.counts.policy_calls - calls;
@@ -429,7 +468,7 @@ impl Machine {
         ask: impl FnOnce(&mut Policy, &mut FileState, &dyn PageCache, &mut Reads) -> T,
     ) -> T {
         self.counts.policy_calls += 1;
-        let Opening { file, state } = &mut self.openings[opening];
+        let Opening { file, state, .. } = &mut self.openings[opening];
         let mut reads = Reads::new(self.files[*file].pages);
         let view = View { cache: &self.cache, file: *file };
         let answer = ask(&mut self.policy, state, &view, &mut reads);
@@ -456,7 +495,7 @@ impl Machine {
                 .pages
                 .insert(key, Page { opening: opening as u32, arriving: true, marked, ..Page::default() });
             match &mut run {
-                Some((_, count)) if *count < REQUEST_MAX => *count += 1,
+                Some((_, count)) if *count < self.request_max => *count += 1,
                 _ => {
                     self.submit_read(file, run.replace((page, 1)));
                 }
@@ -535,7 +574,7 @@ impl Machine {
             (page.dirty, page.writing) = (false, true);
             match runs.last_mut() {
                 Some((first, count))
-                    if *count < REQUEST_MAX
+                    if *count < self.request_max
                         && first.file() == key.file()
                         && first.page() + *count == key.page() =>
                 {

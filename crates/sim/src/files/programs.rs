@@ -21,7 +21,7 @@ pub struct Records<I> {
 impl<I: Iterator<Item = u64>> Program for Records<I> {
     fn next(&mut self, _: Nanos) -> Step {
         match self.starts.next() {
-            Some(page) => Step::Read { file: 0, page, pages: self.pages },
+            Some(page) => Step::read_pages(0, page, self.pages),
             None => Step::End,
         }
     }
@@ -71,7 +71,7 @@ impl Program for FileIo {
         let file = self.rng.below(self.files) as usize;
         let page = self.rng.below(self.blocks) * FILEIO_PAGES;
         if self.rng.below(5) < 3 {
-            Step::Read { file, page, pages: FILEIO_PAGES }
+            Step::read_pages(file, page, FILEIO_PAGES)
         } else {
             Step::Write { file, page, pages: FILEIO_PAGES }
         }
@@ -158,7 +158,7 @@ impl Program for Oltp {
             let block = self.range.0;
             self.range.0 += 1;
             if !self.blocks.borrow_mut().uses(block) {
-                return Step::Read { file: 0, page: block * BLOCK_PAGES, pages: BLOCK_PAGES };
+                return Step::read_pages(0, block * BLOCK_PAGES, BLOCK_PAGES);
             }
         }
         if self.queries == 0 {
@@ -210,6 +210,6 @@ impl Program for SlowStream {
         }
         let page = self.reads * self.read_pages % (self.pages - self.pages % self.read_pages);
         self.reads += 1;
-        Step::Read { file: self.file, page, pages: self.read_pages }
+        Step::read_pages(self.file, page, self.read_pages)
     }
 }

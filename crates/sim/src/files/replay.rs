@@ -179,11 +179,10 @@ impl Recorder {
         });
         file.last = Some(opening);
         self.calls += 1;
-        let pages = end - first;
         let step = if call.op == FileOp::Read {
-            Step::Read { file: opening, page: first, pages }
+            Step::Read { file: opening, offset: call.offset, bytes: call.bytes }
         } else {
-            Step::Write { file: opening, page: first, pages }
+            Step::Write { file: opening, page: first, pages: end - first }
         };
         self.push(call, step);
         Ok(())
@@ -221,8 +220,8 @@ impl Recorder {
             let mut thread = self.threads.remove(id).expect("it is listed");
             for call in &mut thread.calls {
                 call.step = match call.step {
-                    Step::Read { file, page, pages } => {
-                        Step::Read { file: places[file].expect("it is read"), page, pages }
+                    Step::Read { file, offset, bytes } => {
+                        Step::Read { file: places[file].expect("it is read"), offset, bytes }
                     }
                     Step::Write { file, page, pages } => {
                         Step::Write { file: places[file].expect("it is written"), page, pages }
@@ -285,6 +284,9 @@ pub struct Setting<'a> {
     pub device: &'a Model,
     /// The kernel's `read_ahead_kb`, in pages.
     pub limit: u64,
+    /// The device's largest request (`max_sectors_kb`), in pages: from 4.10 on a read that is larger than
+    /// the limit has windows of up to that.
+    pub largest: u64,
 }
 
 impl Recorded {
@@ -304,8 +306,8 @@ impl Recorded {
     #[must_use]
     pub fn replay(self: &Arc<Self>, setting: &Setting<'_>) -> Outcome {
         // A window has room in the cache, and another with it.
-        let window = setting.limit.min(setting.cache_pages / 2);
-        let limits = Limits { ra_pages: window, io_pages: window };
+        let [window, largest] = [setting.limit, setting.largest].map(|max| max.min(setting.cache_pages / 2));
+        let limits = Limits { ra_pages: window, io_pages: largest };
         let config = Config { limits, adaptive: adaptive_config(setting) };
         let policy = Policy::by_name(setting.readahead, config).expect("the name was checked");
         let mut end = 0;
@@ -318,7 +320,8 @@ impl Recorded {
         // What calls and copying took is in the times of the trace.
         let costs = Costs { page_ns: 0, call_ns: 0, decision_ns: 0, lookup_ns: 0 };
         let machine = Machine::new(policy, &placed, setting.cache_pages, setting.device.build());
-        let mut machine = machine.with_costs(costs).without_samples();
+        let machine = machine.with_costs(costs).without_samples();
+        let mut machine = machine.with_largest_request(largest);
         for &file in &self.openings[self.files.len()..] {
             machine.open_again(file);
         }
@@ -383,8 +386,26 @@ mod tests {
     }
 
     fn replay(recorded: &Arc<Recorded>, readahead: &str, cache_pages: u64) -> Outcome {
+        replay_within(recorded, readahead, cache_pages, (32, 32))
+    }
+
+    fn replay_within(
+        recorded: &Arc<Recorded>,
+        readahead: &str,
+        cache_pages: u64,
+        (limit, largest): (u64, u64),
+    ) -> Outcome {
         let device = Model::builtin("nvme").expect("built in");
-        recorded.replay(&Setting { cache_pages, readahead, device: &device, limit: 32 })
+        recorded.replay(&Setting { cache_pages, readahead, device: &device, limit, largest })
+    }
+
+    /// Reads of `bytes` at such places of one file, which is longer.
+    fn reads_at(bytes: u64, places: impl IntoIterator<Item = u64>) -> Arc<Recorded> {
+        let mut text = format!("7 pread64(9</a>, \"\"..., 1, {}) = 1\n", 100_000 * PAGE_SIZE);
+        for at in places {
+            text += &format!("8 pread64(3</a>, \"\"..., {bytes}, {at}) = {bytes}\n");
+        }
+        recorded(&text).expect("a trace")
     }
 
     /// `count` reads of 16 KiB, one after another, a millisecond apart.
@@ -469,6 +490,77 @@ mod tests {
         let outcome = replay(&recorded, "none", 300);
         assert_eq!(outcome.counts.waits, 3);
         assert!(outcome.elapsed_ns > 9_000_000_000_000_000_000, "{} ns", outcome.elapsed_ns);
+    }
+
+    /// *The story:* reads lost their bytes: a read of 1000 bytes in a page counted as if it had ended at the
+    /// page's end, where 6.x takes the page after the next one for the next (specification 4.5).
+    #[test]
+    fn a_read_ends_behind_its_last_byte() {
+        let every_second = |bytes| reads_at(bytes, (0..100).map(|n| (1000 + 2 * n) * PAGE_SIZE));
+        for name in ["6.8", "6.19"] {
+            let [whole, part] = [4096, 1000].map(|bytes| replay(&every_second(bytes), name, 4000).counts);
+            assert_eq!((part.reads, part.pages_read), (101, 101), "{name}");
+            assert!(whole.reads < 60 && whole.pages_read > 200, "{name}: {whole:?}");
+        }
+    }
+
+    /// *The story:* four reads of a page's four quarters counted as four uses of it, so a stream of small
+    /// reads threw out everything that had been used more than once (specification 4.5 and 5.1).
+    #[test]
+    fn reads_within_a_page_are_one_use_of_it() {
+        let run = |bytes: u64| {
+            let hot = || (0..100).map(|page| page * PAGE_SIZE);
+            let mut text = String::new();
+            let mut read = |at: u64, bytes: u64| {
+                text += &format!("pread64(3</a>, \"\"..., {bytes}, {at}) = {bytes}\n");
+            };
+            (0..3).for_each(|_| hot().for_each(|at| read(at, PAGE_SIZE)));
+            let stream = (1000 * PAGE_SIZE..2000 * PAGE_SIZE).step_by(bytes as usize);
+            stream.for_each(|at| read(at, bytes));
+            hot().for_each(|at| read(at, PAGE_SIZE));
+            replay(&recorded(&text).expect("a trace"), "none", 300).counts.pages_read
+        };
+        assert_eq!([4096, 1024, 512].map(run), [1100; 3]);
+    }
+
+    /// *The story:* the device's largest request was always the limit, so that no command could show
+    /// windows larger than that (specification 4.8: requests of 320 pages).
+    #[test]
+    fn large_reads_have_windows_of_the_largest_request() {
+        const MIB: u64 = 1 << 20;
+        let in_order = reads_at(MIB, (0..40).map(|n| n * MIB));
+        let scattered = reads_at(MIB, (1..40).map(|n| n * 7 % 40 * 2 * MIB));
+        let reads = |recorded, name, largest| {
+            let counts = replay_within(recorded, name, 16_000, (32, largest)).counts;
+            (counts.reads, counts.pages_read)
+        };
+        // One window more than what is read: the last one is ahead.
+        assert_eq!(reads(&in_order, "6.19", 320), (1 + 41, 1 + 41 * 256));
+        assert_eq!(reads(&scattered, "6.19", 320), (1 + 39, 1 + 39 * 256));
+        assert_eq!(reads(&scattered, "6.8", 320), (1 + 39, 1 + 39 * 256));
+        assert!(reads(&in_order, "6.8", 320).0 < 120);
+        for (name, largest) in [("3.14", 320), ("6.19", 32), ("6.8", 32)] {
+            assert!(reads(&in_order, name, largest).0 > 300, "{name}");
+        }
+    }
+
+    /// *The story:* all of the cache counted as available, active pages too, so that the clamp of 3.14 at
+    /// half of what is left (specification 4.1) never bound.
+    #[test]
+    fn windows_of_3_14_are_half_of_what_is_not_active_at_most() {
+        let hot = (0..3).flat_map(|_| (0..240).map(|page| (3, "/hot", page)));
+        let mut text = String::new();
+        for (n, (descriptor, name, page)) in hot.chain((0..4000).map(|page| (4, "/big", page))).enumerate() {
+            let (ms, at) = (1000 + n, page * PAGE_SIZE);
+            let second = format!("{}.{:03}000", ms / 1000, ms % 1000);
+            text += &format!("{second} pread64({descriptor}<{name}>, \"\", 4096, {at}) = 4096\n");
+        }
+        let recorded = recorded(&text).expect("a trace");
+        let [early, late] =
+            ["3.14", "4.10"].map(|name| replay_within(&recorded, name, 512, (256, 256)).counts);
+        // 136 pages of 256: a window is used up before the next but one throws it out.
+        assert!(late.unused > 1000, "{late:?}");
+        assert!(early.unused * 10 < late.unused && early.pages_read < late.pages_read, "{early:?} {late:?}");
     }
 
     /// A shell's loop: each process reads a file of its own for a millisecond, and ends.

@@ -28,6 +28,8 @@ pub struct Header {
     pub mappings: u64,
     /// The kernel's `read_ahead_kb`.
     pub read_ahead_kb: u64,
+    /// The device's `max_sectors_kb`.
+    pub max_sectors_kb: u64,
     /// The program's version.
     pub version: String,
 }
@@ -103,12 +105,13 @@ const HEADS: [&str; 10] =
 #[must_use]
 pub fn render(header: &Header, rows: &[Row]) -> String {
     let said = format!(
-        "{}: {} reads and writes of {} in {} files; the kernel's limit is {} KiB",
+        "{}: {} reads and writes of {} in {} files; the kernel's limit is {} KiB, the largest request {} KiB",
         header.workload,
         header.calls,
         show_bytes(header.workload_bytes),
         header.files,
-        header.read_ahead_kb
+        header.read_ahead_kb,
+        header.max_sectors_kb
     );
     let mut lines = vec![HEADS.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(Row::cells));
@@ -152,7 +155,8 @@ mod tests {
             "read(3</a>, \"\", 65536) = 65536\nmmap(NULL, 9, PROT_READ, MAP_PRIVATE, 3</a>, 0) = 0x7f\n";
         let recorded = Arc::new(record(&mut StraceReader::new(text.as_bytes())).expect("a trace"));
         let device = Model::builtin("nvme").expect("built in");
-        let setting = Setting { cache_pages: 512, readahead: "none", device: &device, limit: 32 };
+        let setting =
+            Setting { cache_pages: 512, readahead: "none", device: &device, limit: 32, largest: 32 };
         let row = Row::new(&recorded, &setting, &recorded.replay(&setting));
         let header = Header {
             workload: "a.strace".to_owned(),
@@ -161,6 +165,7 @@ mod tests {
             files: 1,
             mappings: recorded.mappings,
             read_ahead_kb: 128,
+            max_sectors_kb: 1280,
             version: "1".to_owned(),
         };
         let text = render(&header, std::slice::from_ref(&row));

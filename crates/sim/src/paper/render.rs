@@ -3,7 +3,6 @@
 use super::{Judge, Paper, Row, Sheet};
 use crate::report::fold::folded;
 use crate::report::table::fitting;
-use crate::time::permille;
 
 /// In disk rows only order is judged; a ratio that is off by more than this is explained all the same.
 const WORTH_A_WORD_PERMILLE: u64 = 150;
@@ -71,18 +70,19 @@ fn none() -> String {
 
 fn line(sheet: &Sheet, row: &Row, column: usize, reasons: &mut Reasons) -> Vec<String> {
     let cell = &row.cells[column];
-    let (published, simulated) = row.ratios(column);
-    let ratio = cell.published.map(|published| permille(cell.simulated, published));
+    let base = &row.cells[0];
+    let published = cell.published.zip(base.published).map(|(cell, base)| hundredths(cell, base));
+    let ratio = cell.published.map(|published| hundredths(cell.simulated, published));
     let reason = row.reasons.iter().find(|(at, _)| *at == column).map(|(_, reason)| *reason);
     let is_worth_it = row.judge == Judge::Nothing || row.is_off(column, WORTH_A_WORD_PERMILLE);
     vec![
         row.name.clone(),
         sheet.columns[column].to_owned(),
         cell.published.map_or_else(none, |published| published.to_string()),
-        published.map_or_else(none, thousandths),
+        published.unwrap_or_else(none),
         cell.simulated.to_string(),
-        thousandths(simulated),
-        ratio.map_or_else(none, thousandths),
+        hundredths(cell.simulated, base.simulated),
+        ratio.unwrap_or_else(none),
         reason.filter(|_| is_worth_it).map(|reason| reasons.mark(reason)).unwrap_or_default(),
     ]
 }
@@ -95,8 +95,8 @@ fn verdict(sheet: &Sheet, row: &Row) -> String {
         Judge::Order => "order".to_owned(),
         Judge::Ratios { within_permille } => format!("order, ratios within {} %", within_permille / 10),
         Judge::Same { within_permille } => format!("equal within {} %", within_permille / 10),
-        Judge::AtMost { permille } => format!("at most {} of the first", thousandths(permille)),
-        Judge::AtLeast { permille } => format!("at least {} of the first", thousandths(permille)),
+        Judge::AtMost { permille } => format!("at most {} of the first", hundredths(permille, 1000)),
+        Judge::AtLeast { permille } => format!("at least {} of the first", hundredths(permille, 1000)),
     };
     if failures.is_empty() {
         format!("{}: holds ({rule})", row.name)
@@ -110,12 +110,13 @@ fn compared(sheet: &Sheet, row: &Row, within_permille: u64) -> String {
     let off = (1..row.cells.len()).filter(|&column| row.is_off(column, within_permille));
     let differs: Vec<String> = off
         .map(|column| {
-            let (published, simulated) = row.ratios(column);
-            let published = published.map_or_else(none, thousandths);
+            let (base, cell) = (&row.cells[0], &row.cells[column]);
+            let published = cell.published.zip(base.published).map(|(cell, base)| hundredths(cell, base));
             format!(
-                "{} {} of the first, published {published}",
+                "{} {} of the first, published {}",
                 sheet.columns[column],
-                thousandths(simulated)
+                hundredths(cell.simulated, base.simulated),
+                published.unwrap_or_else(none)
             )
         })
         .collect();
@@ -125,8 +126,11 @@ fn compared(sheet: &Sheet, row: &Row, within_permille: u64) -> String {
     format!("{}: differs (not judged): {}", row.name, differs.join("; "))
 }
 
-fn thousandths(value: u64) -> String {
-    format!("{}.{:02}", value / 1000, value % 1000 / 10)
+/// A ratio, rounded to the nearest hundredth; by nothing it is nothing.
+fn hundredths(value: u64, base: u64) -> String {
+    let base = u128::from(base);
+    let rounded = (u128::from(value) * 200 + base).checked_div(2 * base).unwrap_or(0);
+    format!("{}.{:02}", rounded / 100, rounded % 100)
 }
 
 #[cfg(test)]
@@ -134,6 +138,14 @@ mod tests {
     use super::*;
     use crate::paper::{Cell, PAPERS};
     use crate::report::fold::WIDTH;
+
+    #[test]
+    fn ratios_are_rounded() {
+        let published = [(414_029, 345_413), (6106, 9714), (858_993, 165_191), (14, 27), (62_225, 62_253)];
+        let shown = published.map(|(value, base)| hundredths(value, base));
+        assert_eq!(shown, ["1.20", "0.63", "5.20", "0.52", "1.00"]);
+        assert_eq!((hundredths(5, 0), hundredths(0, 5)), ("0.00".to_owned(), "0.00".to_owned()));
+    }
 
     #[test]
     fn nothing_is_wider_than_a_terminal() {

@@ -1,12 +1,15 @@
 //! A published table and its simulated twin, and the rules by which a row holds.
 
-use crate::time::muldiv;
+use crate::time::permille;
 use serde::Serialize;
 
 /// Columns of a row whose published values differ by less than this, in thousandths, are a tie:
 /// single runs of the same rule differ by up to 4 % in the tables (Vanilla and the detector on a
 /// sequential load, which read the same blocks).
 pub const TIE_PERMILLE: u64 = 60;
+
+/// Columns that are a tie as published differ by less than this as simulated, too.
+pub const APART_PERMILLE: u64 = 150;
 
 /// One value, then and now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,7 +24,7 @@ pub struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judge {
-    /// The order of the columns, ties apart.
+    /// The order of the columns. Ties stay ties; which side of one is ahead does not matter.
     Order,
     /// That, and the ratios to the first column within so many thousandths.
     Ratios {
@@ -85,7 +88,7 @@ impl Row {
     /// The ratio to the first column, in thousandths, then (where both are published) and now.
     #[must_use]
     pub fn ratios(&self, column: usize) -> (Option<u64>, u64) {
-        let ratio = |value: u64, base: u64| muldiv(value, 1000, base.max(1));
+        let ratio = |value: u64, base: u64| permille(value, base.max(1));
         let (base, cell) = (&self.cells[0], &self.cells[column]);
         let then = cell.published.zip(base.published).map(|(cell, base)| ratio(cell, base));
         (then, ratio(cell.simulated, base.simulated))
@@ -117,6 +120,22 @@ impl Row {
         pairs
     }
 
+    /// Pairs of columns that were a tie and are none now.
+    ///
+    /// *The story:* ties were not looked at, so that windows of 16 pages, which gained nothing on the disk
+    /// of the announcement, passed as "holds" with a quarter gained.
+    #[must_use]
+    pub fn torn(&self) -> Vec<(usize, usize)> {
+        let columns = 0..self.cells.len();
+        let pairs = columns.flat_map(|left| (left + 1..self.cells.len()).map(move |right| (left, right)));
+        let is_torn = |&(left, right): &(usize, usize)| {
+            let (left, right) = (&self.cells[left], &self.cells[right]);
+            let were = left.published.zip(right.published).is_some_and(|(left, right)| tied(left, right));
+            were && !within(left.simulated, right.simulated, APART_PERMILLE)
+        };
+        pairs.filter(is_torn).collect()
+    }
+
     /// What does not hold, in words.
     #[must_use]
     pub fn failures(&self, columns: &[&str]) -> Vec<String> {
@@ -127,6 +146,9 @@ impl Row {
                     .iter()
                     .map(|&(left, right)| format!("{} and {} change places", columns[left], columns[right])),
             );
+            failures.extend(self.torn().iter().map(|&(left, right)| {
+                format!("{} and {} are no tie any more", columns[left], columns[right])
+            }));
         }
         if let Judge::Ratios { within_permille } = self.judge {
             let off = (1..self.cells.len()).filter(|&column| self.is_off(column, within_permille));
@@ -155,7 +177,12 @@ impl Row {
 /// Are two published values a tie?
 #[must_use]
 pub fn tied(left: u64, right: u64) -> bool {
-    left.abs_diff(right) * 1000 < left.min(right) * TIE_PERMILLE
+    within(left, right, TIE_PERMILLE)
+}
+
+/// Do they differ by less than so many thousandths of the smaller one?
+fn within(left: u64, right: u64, permille: u64) -> bool {
+    left.abs_diff(right) * 1000 < left.min(right) * permille || left == right
 }
 
 impl Sheet {
@@ -176,6 +203,14 @@ mod tests {
         Row { name: String::new(), cells, judge, reasons: Vec::new() }
     }
 
+    /// *The story:* a digit was dropped: 1.199 came out as 1.19 where the announcement has 1.20.
+    #[test]
+    fn ratios_are_rounded() {
+        let ratio = |cell: u64, base: u64| row(&[(base, base), (cell, cell)], Judge::Nothing).ratios(1);
+        assert_eq!(ratio(62_225, 62_253), (Some(1000), 1000));
+        assert_eq!(ratio(715_827, 171_798), (Some(4167), 4167));
+    }
+
     #[test]
     fn at_least_is_of_the_first_column_as_simulated() {
         let judged = |now: u64| row(&[(10, 100), (30, now)], Judge::AtLeast { permille: 2500 });
@@ -187,9 +222,11 @@ mod tests {
     fn order_counts_but_not_among_ties() {
         let columns = ["a", "b", "c"];
         let judged = |cells: &[(u64, u64)]| row(cells, Judge::Order).failures(&columns);
-        assert!(judged(&[(100, 5), (103, 4), (200, 6)]).is_empty());
-        assert_eq!(judged(&[(100, 5), (107, 4), (200, 6)]), ["a and b change places"]);
-        assert_eq!(judged(&[(100, 5), (103, 4), (200, 5)]).len(), 1, "a difference that is gone");
+        assert!(judged(&[(100, 50), (103, 45), (200, 60)]).is_empty());
+        assert_eq!(judged(&[(100, 50), (107, 45), (200, 60)]), ["a and b change places"]);
+        assert_eq!(judged(&[(100, 50), (103, 45), (200, 50)]).len(), 1, "a difference that is gone");
+        assert_eq!(judged(&[(100, 50), (103, 40), (200, 60)]), ["a and b are no tie any more"]);
+        assert_eq!(judged(&[(0, 0), (0, 0), (200, 60)]), [""; 0]);
     }
 
     #[test]

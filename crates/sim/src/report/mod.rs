@@ -11,6 +11,7 @@ pub mod table;
 use crate::engine::outcome::Outcome;
 use crate::sweep::Machine;
 use crate::time::Nanos;
+use overspill_mm::Vmstat;
 use overspill_mm::types::PAGE_SIZE;
 use serde::Serialize;
 
@@ -51,9 +52,9 @@ pub struct Row {
     pub elapsed_ns: Nanos,
     /// Accesses simulated.
     pub accesses: u64,
-    /// Faults answered from the swap cache.
+    /// Faults that found their page in the swap cache, perhaps still on its way.
     pub faults_soft: u64,
-    /// Faults that had to read.
+    /// Faults that had to read: the kernel's `pgmajfault`.
     pub faults_major: u64,
     /// First touches.
     pub faults_first: u64,
@@ -76,6 +77,9 @@ pub struct Row {
     pub swap_ra_hit: u64,
     /// Touches of evicted pages.
     pub workingset_refault_anon: u64,
+    /// What reclaim did.
+    #[serde(flatten)]
+    pub reclaim: Reclaim,
     /// Median latency of all faults.
     pub fault_p50_ns: Nanos,
     /// 99th percentile.
@@ -90,6 +94,54 @@ pub struct Row {
     pub pager_ns: Nanos,
     /// Most bytes held at once, but for those of the compressed pool.
     pub resident_bytes_max: u64,
+}
+
+/// Counters of reclaim, in JSON alone (specification 5.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Reclaim {
+    /// Faults, of every kind.
+    pub pgfault: u64,
+    /// Faults that had to wait for a frame.
+    pub allocstall: u64,
+    /// Times that room was made that no fault waited for.
+    pub pageoutrun: u64,
+    /// Pages looked at for that.
+    pub pgscan_kswapd: u64,
+    /// ... and while a fault waited.
+    pub pgscan_direct: u64,
+    /// Pages freed by the one,
+    pub pgsteal_kswapd: u64,
+    /// ... and the other.
+    pub pgsteal_direct: u64,
+    /// Active pages looked at.
+    pub pgrefill: u64,
+    /// Pages that became active.
+    pub pgactivate: u64,
+    /// Pages that became inactive.
+    pub pgdeactivate: u64,
+    /// Pages whose write reclaim began.
+    pub nr_vmscan_write: u64,
+    /// Evicted pages that came back active.
+    pub workingset_activate_anon: u64,
+}
+
+impl Reclaim {
+    fn of(vmstat: &Vmstat) -> Reclaim {
+        Reclaim {
+            pgfault: vmstat.pgfault,
+            allocstall: vmstat.allocstall,
+            pageoutrun: vmstat.pageoutrun,
+            pgscan_kswapd: vmstat.pgscan_kswapd,
+            pgscan_direct: vmstat.pgscan_direct,
+            pgsteal_kswapd: vmstat.pgsteal_kswapd,
+            pgsteal_direct: vmstat.pgsteal_direct,
+            pgrefill: vmstat.pgrefill,
+            pgactivate: vmstat.pgactivate,
+            pgdeactivate: vmstat.pgdeactivate,
+            nr_vmscan_write: vmstat.nr_vmscan_write,
+            workingset_activate_anon: vmstat.workingset_activate_anon,
+        }
+    }
 }
 
 impl Row {
@@ -107,8 +159,8 @@ impl Row {
             policy: machine.policy_name(),
             elapsed_ns: outcome.elapsed_ns,
             accesses: outcome.accesses,
-            faults_soft: outcome.soft.count(),
-            faults_major: outcome.major.count(),
+            faults_soft: outcome.soft_faults(),
+            faults_major: outcome.major_faults(),
             faults_first: outcome.fill.count(),
             pswpin: vmstat.pswpin,
             pswpout: vmstat.pswpout,
@@ -118,6 +170,7 @@ impl Row {
             swap_ra: vmstat.swap_ra,
             swap_ra_hit: vmstat.swap_ra_hit,
             workingset_refault_anon: vmstat.workingset_refault_anon,
+            reclaim: Reclaim::of(vmstat),
             fault_p50_ns: faults.quantile_ns(500),
             fault_p99_ns: faults.quantile_ns(990),
             fault_max_ns: faults.max_ns(),
@@ -156,6 +209,7 @@ pub(crate) fn sample(ram_bytes: u64, readahead: &str, elapsed_ns: Nanos) -> Row 
         swap_ra: 80,
         swap_ra_hit: 60,
         workingset_refault_anon: 20,
+        reclaim: Reclaim { pgfault: 60, pgscan_direct: 70, ..Reclaim::default() },
         fault_p50_ns: 47_000,
         fault_p99_ns: 300_000,
         fault_max_ns: 900_000,

@@ -511,7 +511,7 @@ impl World {
                 self.schedule.spend(ns);
             }
             direct::Step::Sleep(ns) => self.schedule.sleep(ns),
-            direct::Step::WaitForBackground => self.schedule.sleep(MILLISECOND),
+            direct::Step::WaitForBackground => self.schedule.sleep(direct::WAIT_NS),
             direct::Step::Done(freed) => {
                 task.reclaiming = None;
                 self.largest_call = self.largest_call.max(freed);
@@ -592,6 +592,11 @@ impl World {
     fn written(&mut self, page: PageNumber) {
         self.is_sent[page.0 as usize] = false;
         self.node.written(page, true);
+        if let Program::Background(kswapd) = &mut self.tasks[BACKGROUND as usize].program
+            && kswapd.note_written(&self.node)
+        {
+            self.schedule.wake(BACKGROUND, self.schedule.now());
+        }
         match self.owners[page.0 as usize] {
             Owner::File { spot, .. } => self.files.arrive(spot),
             Owner::Leaving => self.forget(page),

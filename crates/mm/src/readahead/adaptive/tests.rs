@@ -29,7 +29,7 @@ fn adaptive(frames: usize) -> Sim<Adaptive> {
 }
 
 fn linux(frames: usize) -> Sim<Linux> {
-    Sim::new(Linux::new(3, true, false), START, PAGES, frames)
+    Sim::new(Linux::new(3, true, false, false), START, PAGES, frames)
 }
 
 fn none(frames: usize) -> Sim<NoReadAhead> {

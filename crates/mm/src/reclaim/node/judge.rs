@@ -33,6 +33,7 @@ impl Node {
                 && self.tail_writeback
             {
                 self.counters.nr_vmscan_immediate_reclaim += 1;
+                self.met_cycling = true;
             }
             self.pages.set(page, flag::RECLAIM);
             return Fate::Kept;

@@ -175,6 +175,8 @@ pub struct Node {
     /// All pages of a batch were dirty, or under writeback, since the node was last balanced.
     tail_dirty: bool,
     tail_writeback: bool,
+    /// Background reclaim has met a page that had come round while it was being written.
+    met_cycling: bool,
     /// Pages being looked at just now, by kind.
     pub(super) isolated: [u64; 2],
     /// The domain at which the next direct reclaim begins, where a call asks no more of them than it
@@ -205,6 +207,7 @@ impl Node {
             wanted: false,
             tail_dirty: false,
             tail_writeback: false,
+            met_cycling: false,
             isolated: [0; 2],
             turn: 0,
             counters: Counters::default(),

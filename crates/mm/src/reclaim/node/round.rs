@@ -121,12 +121,13 @@ impl Node {
 
     /// The node is balanced: what was seen at the tails is forgotten.
     pub(in crate::reclaim) fn note_balanced(&mut self) {
-        (self.tail_dirty, self.tail_writeback) = (false, false);
+        (self.tail_dirty, self.tail_writeback, self.met_cycling) = (false, false, false);
     }
 
-    /// Is the tail of the lists full of pages that are being written?
-    pub(in crate::reclaim) fn is_tail_written(&self) -> bool {
-        self.tail_writeback
+    /// Did background reclaim meet a page that has come round while it is being written, since it was
+    /// last asked?
+    pub(in crate::reclaim) fn take_cycling(&mut self) -> bool {
+        core::mem::take(&mut self.met_cycling)
     }
 
     /// Moves up to `pages` from the active to the inactive list, if that is low.
@@ -177,6 +178,7 @@ impl Node {
         let all = self.listed();
         let (mut freed, mut activated, mut written) = (0, 0, 0);
         let (mut dirty, mut writeback, mut cycling, mut weight) = (0, 0, 0, count);
+        let mut pending = 0;
         for _ in 0..count {
             let page = self.pages.tail(id, List::inactive(kind)).expect("the list is as long");
             self.pages.remove(page);
@@ -187,7 +189,9 @@ impl Node {
             let is_work =
                 self.config.rules == Rules::Early && self.pages.has(page, flag::MAPPED | flag::SLOT);
             weight += u64::from(is_work);
-            dirty += u64::from(self.pages.has(page, flag::DIRTY) && kind == Kind::File);
+            let is_dirty = self.pages.has(page, flag::DIRTY) && kind == Kind::File;
+            dirty += u64::from(is_dirty);
+            pending += u64::from(is_dirty || is_written);
             match self.decide(page, manner, out) {
                 Fate::Freed => freed += 1,
                 Fate::Kept => self.pages.push_head(page, List::inactive(kind)),
@@ -211,7 +215,7 @@ impl Node {
             Rules::Early => domain.recent.note(kind, count, activated),
             Rules::Late => domain.cost.scanned(kind, count, freed, written, all),
         }
-        Looks { looked_at: count, weight, freed, is_congested: count > 0 && cycling == count }
+        Looks { looked_at: count, weight, freed, pending, is_congested: count > 0 && cycling == count }
     }
 }
 
@@ -227,6 +231,9 @@ pub(in crate::reclaim) struct LookedAt {
     pub pages: [u64; 2],
     /// Whether it was enough is asked of the inactive ones alone, and by what work they are.
     pub weight: u64,
+    /// Of the inactive ones, those that were on their way to the device or are to be; and all of them.
+    pub pending: u64,
+    pub inactive: u64,
     /// A batch had nothing but pages that were being written when they came round.
     pub is_congested: bool,
 }
@@ -241,6 +248,7 @@ struct Looks {
     looked_at: u64,
     weight: u64,
     freed: u64,
+    pending: u64,
     is_congested: bool,
 }
 
@@ -264,6 +272,8 @@ impl Shrink for OfDomain<'_> {
         let looks = self.node.look_at(self.id, self.manner, kind, pages, self.out);
         self.looked_at.pages[kind as usize] += looks.looked_at;
         self.looked_at.weight += looks.weight;
+        self.looked_at.pending += looks.pending;
+        self.looked_at.inactive += looks.looked_at;
         self.looked_at.is_congested |= looks.is_congested;
         looks.freed
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::reclaim::background::{self, Background};
 use crate::reclaim::direct::{self, Direct};
+use crate::reclaim::lists::flag;
 use crate::types::Access;
 
 const ONE: [Protection; 1] = [Protection { min: 0, low: 0 }];
@@ -485,4 +486,103 @@ fn with_all_files_in_use_the_loop_of_6_1_frees_a_batch_or_two_and_that_of_3_16_a
     });
     assert!(freed[0] > 10_000, "{freed:?}");
     assert!((32..=200).contains(&freed[1]), "{freed:?}");
+}
+
+/// *The story:* kswapd slept 100 ms at the end of every priority once a batch had been all under
+/// writeback, also where no page had come round (specification 5.2).
+#[test]
+fn kswapd_does_not_rest_for_pages_that_have_not_come_round() {
+    for rules in [Rules::Early, Rules::Late] {
+        let mut node = node(1 << 16, 0, rules, Era::Since61);
+        let min = node.config().watermarks.min;
+        let pages = fill_with_files(&mut node, min);
+        for &page in &pages[..64] {
+            node.store(page);
+            assert!(node.flush(page));
+        }
+        node.allocate();
+        let (mut kswapd, mut out) = (Background::new(), Orders::new());
+        while let background::Step::Looked(_) = kswapd.step(0, &mut node, &mut out) {}
+        assert!(node.is_balanced(), "{rules:?}: it dozes, it does not rest");
+        assert_eq!(node.counters().nr_vmscan_immediate_reclaim, 0);
+    }
+}
+
+/// *The story:* a resting kswapd counted as one that works, so whoever wanted frames woke it at once.
+#[test]
+fn kswapd_rests_for_pages_that_come_round_whatever_is_wanted() {
+    for rules in [Rules::Early, Rules::Late] {
+        let mut node = node(4096, 0, rules, Era::Since61);
+        let min = node.config().watermarks.min;
+        for page in fill_with_files(&mut node, min) {
+            node.store(page);
+            assert!(node.flush(page));
+        }
+        node.allocate();
+        let (mut kswapd, mut out) = (Background::new(), Orders::new());
+        let until = loop {
+            match kswapd.step(5, &mut node, &mut out) {
+                background::Step::Looked(_) => {}
+                background::Step::Until(until) => break until,
+                background::Step::Asleep => panic!("it rests first"),
+            }
+        };
+        assert!(!node.is_balanced() && node.counters().nr_vmscan_immediate_reclaim > 0);
+        assert_eq!(until, 5 + 100_000_000);
+        assert_eq!(node.allocate(), Admission::Refused);
+        assert!(node.wants_background() && !kswapd.is_due(until - 1, &node), "{rules:?}");
+        assert_eq!(kswapd.step(6, &mut node, &mut out), background::Step::Until(until));
+        assert!((0..31).all(|_| !kswapd.note_written(&node)));
+        // Late rules go on as pages are written.
+        assert_eq!(kswapd.note_written(&node), rules == Rules::Late);
+        assert_eq!(kswapd.is_due(6, &node), rules == Rules::Late);
+        assert!(kswapd.is_due(until, &node) && !kswapd.note_written(&node));
+    }
+}
+
+/// *The story:* who found far too few frames waited a millisecond, and went on however few there were.
+#[test]
+fn far_too_few_frames_are_waited_for_a_second_at_most() {
+    let waits = |gives_after: u32| {
+        let mut node = node(4096, 0, Rules::Late, Era::Since61);
+        let few = node.config().watermarks.min / 2 - 1;
+        let pages = fill_with_files(&mut node, few);
+        let (mut call, mut out, mut waits) = (Direct::new(), Orders::new(), 0);
+        while call.step(&mut node, &mut out) == direct::Step::WaitForBackground {
+            waits += 1;
+            if waits == gives_after {
+                node.forget(pages[0]);
+            }
+        }
+        assert_eq!((node.counters().pgscan_direct_throttle, node.counters().allocstall), (1, 1));
+        u64::from(waits) * direct::WAIT_NS
+    };
+    assert_eq!(waits(7), 7_000_000);
+    assert_eq!(waits(u32::MAX), 1_000_000_000);
+}
+
+/// *The story:* one batch that was all under writeback made a call of late rules sleep a tick, though
+/// most of what it saw was clean (specification 5.5).
+#[test]
+fn a_tick_is_slept_for_writeback_where_little_else_is_seen() {
+    for (others_cycle, ticks) in [(false, false), (true, true)] {
+        let mut node = Node::new(Config::new(1 << 15, 0, Rules::Late, Era::Since61), &[ONE[0]; 2]);
+        let first: Vec<PageNumber> = (0..5000).map(|_| node.admit(D0, &Arrival::FILE, None)).collect();
+        let second = (0..15_000).map(|_| node.admit(DomainId(1), &Arrival::FILE, None)).collect::<Vec<_>>();
+        let cycling = first.iter().chain(second.iter().filter(|_| others_cycle));
+        cycling.for_each(|&page| node.pages.set(page, flag::WRITEBACK | flag::RECLAIM));
+        let slept = sleeps(&mut node, &mut Direct::new());
+        assert_eq!(slept.contains_key(&4_000_000), ticks, "{slept:?}");
+    }
+}
+
+/// Counters are of the whole machine's reclaim (specification 5.8).
+#[test]
+fn what_a_domain_reclaims_of_itself_is_not_counted() {
+    let mut node = Node::new(Config::new(8192, 0, Rules::Late, Era::Since61), &[Protection::default(); 2]);
+    (0..2000).for_each(|_| _ = node.admit(DomainId(1), &Arrival::FILE, None));
+    let (freed, _) = reclaim(&mut node, &mut Direct::of_domain(DomainId(1)));
+    let counters = node.counters();
+    assert!(freed >= 32);
+    assert_eq!((counters.allocstall, counters.pgscan, counters.pgsteal), (0, [[0; 2]; 2], [[0; 2]; 2]));
 }

@@ -50,7 +50,10 @@ pub(crate) fn remove_move(changes: &mut VecDeque<Message>, range: &AddressRange,
 
 /// Takes the event out of `changes` by which our move told that `range` ended, or was replaced.
 pub(crate) fn remove_end(changes: &mut VecDeque<Message>, range: &AddressRange) {
-    let is_ours = |message: &Message| matches!(*message, Message::Unmap { start, end } if start == range.start && end == range.end);
+    let is_ours = |message: &Message| match *message {
+        Message::Unmap { start, end } => (start..end) == *range,
+        _ => false,
+    };
     remove_one(changes, is_ours);
 }
 

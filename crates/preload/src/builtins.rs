@@ -10,8 +10,8 @@
 //! died at its start of a thread-local that was not there.
 //!
 //! `citizens::symbols` (tests/e2e/citizens.rs) reads the library's table of symbols and fails where a
-//! name is asked of others again. They are assembler, because a compiler makes a call of `memcpy` of a loop that
-//! copies.
+//! name is asked of others again. They are assembler, because a compiler makes a call of `memcpy` of a
+//! loop that copies.
 
 // Few bytes are done by words: the string instructions take some 30 cycles to begin.
 #[cfg(all(not(test), target_arch = "x86_64"))]

@@ -26,8 +26,8 @@ pub unsafe fn words<const N: usize>(address: usize) -> Option<[u64; N]> {
     is_whole.then_some(words)
 }
 
-/// Can all of an array of strings be read, up to its null pointer? Each page is tried once, but those that are
-/// looked at in turn.
+/// Can all of an array of strings be read, up to its null pointer? Each page is tried once, but those
+/// that are looked at in turn.
 ///
 /// *The story:* exec with an environment that cannot be read raised SIGSEGV in place of EFAULT.
 ///

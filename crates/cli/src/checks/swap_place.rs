@@ -81,7 +81,8 @@ pub fn resolve_all(asked: &[SwapArg]) -> Result<Vec<SwapPlace>, Check> {
 
 /// No area is named twice.
 ///
-/// *The story:* it was, once by a link, and its room was counted twice. Swap was full at half of what was said.
+/// *The story:* it was, once by a link, and its room was counted twice. Swap was full at half of what was
+/// said.
 fn distinct(places: &[SwapPlace]) -> Result<(), Check> {
     let areas = || places.iter().filter(|place| place.kind == SwapKind::Area);
     let mut seen = Vec::new();

@@ -480,8 +480,8 @@ impl Report {
 
     /// Is the processor time that of all whose waits are counted? Of those that go on nobody tells it.
     ///
-    /// *The story:* where a child went on, "x100+ the time with RAM enough" was said of a run that had waited for
-    /// 28 % of it.
+    /// *The story:* where a child went on, "x100+ the time with RAM enough" was said of a run that had
+    /// waited for 28 % of it.
     pub fn is_told_of_all(&self) -> bool {
         self.programs_left == 0
     }

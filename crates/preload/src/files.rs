@@ -55,18 +55,18 @@ const HAND_BACK_REST_NS: u64 = 1_000_000;
 /// Mappings of fewer bytes are not worth a word.
 const TOLD_BYTES: usize = 1 << 20;
 
-/// What may be asked for with a managed mapping. All else (an address below 2 GiB, stores that are
-/// durable at once, what nobody knows yet) is the kernel's to give or to refuse.
-const FLAGS: u32 = MAP_TYPE
+/// What may be asked for with any mapping, and changes nothing of what is mapped.
+pub const PLAIN_FLAGS: u32 = MAP_TYPE
     | MAP_FIXED
     | MAP_FIXED_NOREPLACE
     | MAP_NORESERVE
     | MAP_POPULATE
     | MAP_NONBLOCK
     | MAP_STACK
-    | MAP_LOCKED
-    | MAP_DENYWRITE
-    | MAP_EXECUTABLE;
+    | MAP_LOCKED;
+/// What may be asked for with a managed mapping. All else (an address below 2 GiB, stores that are
+/// durable at once, what nobody knows yet) is the kernel's to give or to refuse.
+const FLAGS: u32 = PLAIN_FLAGS | MAP_DENYWRITE | MAP_EXECUTABLE;
 
 /// Smaller mappings are the kernel's; all of them while no agent takes any.
 static BYTES_MIN: AtomicUsize = AtomicUsize::new(usize::MAX);

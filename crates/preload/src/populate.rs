@@ -11,8 +11,8 @@ use core::mem::ManuallyDrop;
 use linux_raw_sys::general::{
     __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_MERGEABLE,
     MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_32BIT, MAP_ANONYMOUS,
-    MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE,
-    MAP_PRIVATE, MAP_STACK, MAP_TYPE, PROT_EXEC, PROT_READ, PROT_WRITE,
+    MAP_FIXED, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, MAP_TYPE, PROT_EXEC,
+    PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
@@ -118,15 +118,7 @@ pub unsafe extern "C" fn mmap(
 /// Device numbers of /dev/zero.
 const ZERO: (u32, u32) = (1, 5);
 /// What else may be asked for with a private mapping of it.
-const ZERO_FLAGS: u32 = MAP_TYPE
-    | MAP_FIXED
-    | MAP_FIXED_NOREPLACE
-    | MAP_NORESERVE
-    | MAP_POPULATE
-    | MAP_NONBLOCK
-    | MAP_STACK
-    | MAP_LOCKED
-    | MAP_32BIT;
+const ZERO_FLAGS: u32 = files::PLAIN_FLAGS | MAP_32BIT;
 
 /// Is it a private mapping of /dev/zero, which the kernel would make? It is anonymous memory to the
 /// kernel as well, by another name. What is wrong with the arguments is the kernel's to say.

@@ -64,7 +64,7 @@ pub enum Advice {
     Unmergeable = nr::MADV_UNMERGEABLE,
     /// Start reading the file (or swap) behind it.
     WillNeed = nr::MADV_WILLNEED,
-    /// Likely to be reclaimed by the kernel first (5.4). EINVAL: some of the range is locked.
+    /// Likely to be reclaimed by the kernel first (5.4).
     Cold = nr::MADV_COLD,
     /// Reclaim now, by the kernel's own swap or write-back (5.4).
     PageOut = nr::MADV_PAGEOUT,

@@ -84,9 +84,8 @@ pub fn resolve_all(asked: &[SwapArg]) -> Result<Vec<SwapPlace>, Check> {
 /// *The story:* it was, once by a link, and its room was counted twice. Swap was full at half of what was
 /// said.
 fn distinct(places: &[SwapPlace]) -> Result<(), Check> {
-    let areas = || places.iter().filter(|place| place.kind == SwapKind::Area);
     let mut seen = Vec::new();
-    for place in areas() {
+    for place in places.iter().filter(|place| place.kind == SwapKind::Area) {
         let Ok(metadata) = fs::metadata(&place.path) else { continue };
         let is_device = metadata.file_type().is_block_device();
         let name = if is_device { (metadata.rdev(), 0) } else { (metadata.dev(), metadata.ino()) };

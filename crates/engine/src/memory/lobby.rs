@@ -14,7 +14,7 @@
 
 use core::mem::ManuallyDrop;
 
-use overspill_sys::mem::{self, Advice, Mapping, Prot};
+use overspill_sys::mem::{self, Mapping, Prot};
 use overspill_sys::uffd::{CopyMode, Message, Uffd};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
@@ -52,7 +52,7 @@ impl Memory {
     pub(super) fn lead_out(&mut self, address: usize, first: Frame, count: u32) -> u64 {
         let range = part(address, count);
         // What is put back must be what a child has, too.
-        if self.refuses(&range) || is_locked(&range) {
+        if self.refuses(&range) || mem::is_locked(range.clone()) {
             return 0;
         }
         let (Some((mapping, prot)), Some(lobby)) = (mapping_at(address), self.lobby.start()) else {
@@ -211,12 +211,6 @@ fn part(start: usize, pages: u32) -> AddressRange {
     start..start + pages as usize * PAGE_SIZE
 }
 
-/// Is any of it locked, or not mapped?
-fn is_locked(range: &AddressRange) -> bool {
-    // SAFETY: changes no content; the pages are about to leave.
-    unsafe { mem::madvise(range.clone(), Advice::Cold) }.is_err()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,7 +295,7 @@ mod tests {
         for _ in 0..2 {
             let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32).taken;
             assert_eq!(taken & 0b11_0000, 0, "{taken:#b}");
-            assert!(is_locked(&(place.page(4)..place.page(6))));
+            assert!(mem::is_locked(place.page(4)..place.page(6)));
         }
     }
 }

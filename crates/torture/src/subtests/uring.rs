@@ -14,6 +14,8 @@ use crate::{ensure, pattern, sys};
 const SEED: u64 = 0x1049;
 const PIECE: usize = 64 << 10;
 const DEPTH: usize = 16;
+/// Pieces that are registered as buffers.
+const BUFFERS: usize = 32;
 
 fn ring() -> Outcome<IoUring> {
     IoUring::new(2 * DEPTH as u32).map_err(|error| Failure(format!("no io_uring for this program: {error}")))
@@ -84,46 +86,59 @@ fn between(context: &mut Context, flags: i32) -> Outcome {
     pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")
 }
 
+/// Registers the pieces from the `first`th on as buffers. They stay mapped for as long as the ring is there.
+fn register(ring: &IoUring, memory: &Memory, first: usize) -> Outcome {
+    let buffers: Vec<libc::iovec> = (0..BUFFERS)
+        .map(|number| libc::iovec { iov_base: memory.at((first + number) * PIECE).cast(), iov_len: PIECE })
+        .collect();
+    // SAFETY: the caller drops the ring before the memory.
+    unsafe { ring.submitter().register_buffers(&buffers)? };
+    Ok(())
+}
+
+/// Reads into the buffers. The file begins with pieces 0, 1, ...: they get other content than their own
+/// places have, and another one in each round.
+fn fill(ring: &mut IoUring, file: &File, memory: &Memory, first: usize, round: usize) -> Outcome {
+    let fd = types::Fd(file.as_raw_fd());
+    let reads = (0..BUFFERS).map(|number| {
+        let (address, len, _) = piece(memory, first + number);
+        let offset = ((number + round) * PIECE) as u64;
+        opcode::ReadFixed::new(fd, address, len, number as u16).offset(offset).build().user_data(offset)
+    });
+    run_all(ring, reads)
+}
+
+/// Checks what [`fill`] has brought.
+fn check_filled(memory: &Memory, first: usize, round: usize, what: &str) -> Outcome {
+    (0..BUFFERS * PIECE / PAGE).try_for_each(|number| {
+        let identity = round * PIECE / PAGE + number;
+        pattern::check_page(memory, first * PIECE / PAGE + number, SEED, identity, what)
+    })
+}
+
 /// `uring-fixed-closed`: buffers are registered, the program may only read its memory from then on, all else
 /// is walked, and what the device writes into the buffers then is what the program sees.
 ///
 /// *The story:* what is read-only was copied out of the program's memory and dropped, whether a device held
 /// it or not: 1420 of 4096 pages were old.
 pub fn fixed_closed(context: &mut Context) -> Outcome {
-    const BUFFERS: usize = 32;
     let file = sys::scratch_file(&context.options.directory, libc::O_DIRECT)?;
     let memory = context.subject(SEED)?;
     sys::write_all(file.as_raw_fd(), memory.at(0), memory.len())?;
     let mut ring = ring()?;
     let first = memory.len() / PIECE / 2;
-    let buffers: Vec<libc::iovec> = (0..BUFFERS)
-        .map(|number| libc::iovec { iov_base: memory.at((first + number) * PIECE).cast(), iov_len: PIECE })
-        .collect();
-    // SAFETY: the buffers stay mapped until the ring is dropped at the end of this function.
-    unsafe { ring.submitter().register_buffers(&buffers)? };
+    register(&ring, &memory, first)?;
     sys::mprotect(memory.base(), memory.len(), libc::PROT_READ)?;
     for round in 1..4 {
         context.press()?;
-        let fd = types::Fd(file.as_raw_fd());
-        let reads = (0..BUFFERS).map(|number| {
-            let (address, len, _) = piece(&memory, first + number);
-            let offset = ((number + round) * PIECE) as u64;
-            opcode::ReadFixed::new(fd, address, len, number as u16).offset(offset).build().user_data(offset)
-        });
-        run_all(&mut ring, reads)?;
-        for number in 0..BUFFERS * PIECE / PAGE {
-            let identity = round * PIECE / PAGE + number;
-            pattern::check_page(&memory, first * PIECE / PAGE + number, SEED, identity, "read-only buffer")?;
-        }
+        fill(&mut ring, &file, &memory, first, round)?;
+        check_filled(&memory, first, round, "read-only buffer")?;
         pattern::check_pages(&memory, 0..first * PIECE / PAGE, SEED, "read-only, before the buffers")?;
     }
     sys::mprotect(memory.base(), memory.len(), libc::PROT_READ | libc::PROT_WRITE)?;
     context.sabotage(&memory);
     pattern::check_pages(&memory, 0..first * PIECE / PAGE, SEED, "before the buffers")?;
-    for number in 0..BUFFERS * PIECE / PAGE {
-        let identity = 3 * PIECE / PAGE + number;
-        pattern::check_page(&memory, first * PIECE / PAGE + number, SEED, identity, "buffer")?;
-    }
+    check_filled(&memory, first, 3, "buffer")?;
     let behind = first * PIECE / PAGE + BUFFERS * PIECE / PAGE..memory.pages();
     pattern::check_pages(&memory, behind, SEED, "behind the buffers")
 }
@@ -131,36 +146,21 @@ pub fn fixed_closed(context: &mut Context) -> Outcome {
 /// `uring-fixed`: cold memory is registered as buffers, all else is walked, and what is read into
 /// the buffers then is what the program sees.
 pub fn fixed(context: &mut Context) -> Outcome {
-    const BUFFERS: usize = 32;
     let file = sys::scratch_file(&context.options.directory, libc::O_DIRECT)?;
     let memory = context.subject(SEED)?;
     sys::write_all(file.as_raw_fd(), memory.at(0), memory.len())?;
     context.cool(&memory)?;
     let mut ring = ring()?;
     let first = memory.len() / PIECE / 2;
-    let buffers: Vec<libc::iovec> = (0..BUFFERS)
-        .map(|number| libc::iovec { iov_base: memory.at((first + number) * PIECE).cast(), iov_len: PIECE })
-        .collect();
-    // SAFETY: the buffers stay mapped until the ring is dropped at the end of this function.
-    unsafe { ring.submitter().register_buffers(&buffers)? };
+    register(&ring, &memory, first)?;
     for round in 0..3 {
         context.press()?;
-        let fd = types::Fd(file.as_raw_fd());
-        // The file begins with pieces 0, 1, ...: the buffers get other content than their own places have.
-        let reads = (0..BUFFERS).map(|number| {
-            let (address, len, _) = piece(&memory, first + number);
-            let offset = ((number + round) * PIECE) as u64;
-            opcode::ReadFixed::new(fd, address, len, number as u16).offset(offset).build().user_data(offset)
-        });
-        run_all(&mut ring, reads)?;
+        fill(&mut ring, &file, &memory, first, round)?;
         if round == 1 {
             context.press()?;
         }
         context.sabotage(&memory);
-        for number in 0..BUFFERS * PIECE / PAGE {
-            let identity = round * PIECE / PAGE + number;
-            pattern::check_page(&memory, first * PIECE / PAGE + number, SEED, identity, "registered buffer")?;
-        }
+        check_filled(&memory, first, round, "registered buffer")?;
     }
     pattern::check_pages(&memory, 0..first * PIECE / PAGE, SEED, "before the registered buffers")
 }

@@ -148,7 +148,6 @@ impl Strangers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
@@ -192,14 +191,17 @@ mod tests {
     /// See [`Strangers::is_runs`].
     #[test]
     fn who_was_started_with_nothing_is_found_once() {
-        let mut bare = Command::new("sleep").arg("60").env_clear().process_group(0).spawn().unwrap();
-        let (pid, own) = (bare.id(), stat(std::process::id()).unwrap().circle);
+        // In a session of its own: that of this test may be outside of its pid namespace.
+        let mut bare = Command::new("setsid").args(["sleep", "60"]).env_clear().spawn().unwrap();
+        let pid = bare.id();
+        let (own, beside) = ((pid, pid), (pid, u32::MAX));
         let begun = Instant::now();
         while std::fs::read(format!("/proc/{pid}/comm")).unwrap() != b"sleep\n" {
             assert!(begun.elapsed() < Duration::from_secs(20), "it was started");
             std::thread::sleep(Duration::from_millis(1));
         }
-        let of_run = BTreeSet::from([own, (own.0, pid)]);
+        assert_eq!(stat(pid).unwrap().circle, own);
+        let of_run = BTreeSet::from([beside, own]);
         let find = |their_circles: &[Circle], of_run: &BTreeSet<Circle>| {
             let their_circles = their_circles.iter().copied().collect();
             let mut strangers = Strangers { has_others: true, their_circles, ..Strangers::default() };
@@ -212,9 +214,9 @@ mod tests {
         };
         let told = [
             find(&[], &of_run),
-            find(&[own], &of_run),
-            find(&[(own.0, pid)], &BTreeSet::from([own])),
-            find(&[own], &BTreeSet::from([own])),
+            find(&[beside], &of_run),
+            find(&[own], &BTreeSet::from([beside])),
+            find(&[beside], &BTreeSet::from([beside])),
             find(&[], &BTreeSet::new()),
         ];
         bare.kill().unwrap();

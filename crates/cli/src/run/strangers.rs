@@ -98,12 +98,15 @@ impl Strangers {
         Some(is_runs)
     }
 
-    /// By its session and group. `None`: both have some there, or the session is outside of this namespace.
+    /// By its session and group. `None`: both have some there. A session outside of this namespace has number
+    /// 0: it is the launcher's own, but where somebody may have been entered from another one.
+    ///
+    /// *The story:* by `unshare -pf` all are in such a session, and none of the run's was known by it.
     fn by_circle(&self, circle: Circle, circles: &BTreeSet<Circle>) -> Option<bool> {
         let (session, _) = circle;
         let has = |circles: &BTreeSet<Circle>| circles.iter().any(|circle| circle.0 == session);
         match (has(circles), has(&self.their_circles)) {
-            _ if session == 0 => None,
+            _ if session == 0 && self.is_first => None,
             (true, false) => Some(true),
             (false, _) => Some(false),
             (true, true) => match (circles.contains(&circle), self.their_circles.contains(&circle)) {
@@ -223,6 +226,19 @@ mod tests {
         bare.wait().unwrap();
         let [yes, no] = [true, false].map(|is_runs| (Some(is_runs), false));
         assert_eq!(told, [yes, yes, no, (Some(false), true), no]);
+    }
+
+    /// See [`Strangers::by_circle`].
+    #[test]
+    fn a_session_outside_of_the_namespace_tells_where_nobody_is_entered() {
+        let find = |is_first, their: Circle, its: Circle| {
+            let strangers = Strangers { is_first, their_circles: [their].into(), ..Strangers::default() };
+            strangers.by_circle(its, &BTreeSet::from([(0, 0)]))
+        };
+        assert_eq!(find(false, (0, 9), (0, 0)), Some(true));
+        assert_eq!(find(false, (0, 9), (0, 9)), Some(false));
+        assert_eq!(find(false, (0, 0), (0, 0)), None);
+        assert_eq!(find(true, (9, 9), (0, 0)), None);
     }
 
     /// *The story:* as long as the run lasted each orphan was asked what it had been started with, though the

@@ -1,6 +1,6 @@
 //! The way to the device: io_uring, or threads with preadv/pwritev where io_uring is refused.
 
-use overspill_sys::file::{self, Allocate};
+use overspill_sys::file;
 use overspill_sys::io::IoEngine;
 use overspill_sys::mem::IoVec;
 use overspill_sys::uring::{Cqe, Ring, Sqe};
@@ -98,16 +98,15 @@ impl Io {
     /// Orders that the file's blocks from `offset` on are given back. False when too much is under
     /// way, and where there is no ring: then it is done when this returns, and nothing ends later.
     pub fn punch(&mut self, fd: &Fd, offset: u64, bytes: u64, tag: u64) -> Punched {
-        let what = Allocate::PunchHole;
         let Io::Ring(ring) = self else {
             // A file system that cannot keeps its blocks.
-            let punched = file::allocate(fd, what, offset, bytes);
+            let punched = file::punch_hole(fd, offset, bytes);
             return if punched.is_ok() { Punched::Done } else { Punched::Refused };
         };
         if ring.pending() == ring.entries() && ring.submit().is_err() {
             return Punched::Refused;
         }
-        let request = Sqe::fallocate(fd.raw(), what as u32, offset, bytes, tag);
+        let request = Sqe::fallocate(fd.raw(), file::PUNCH_HOLE, offset, bytes, tag);
         // SAFETY: the request names no memory.
         if unsafe { ring.push(request) }.is_ok() { Punched::Ordered } else { Punched::Refused }
     }

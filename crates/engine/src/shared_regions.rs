@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use overspill_mm::types::{CHUNK_PAGES, Vpn};
 use overspill_sys::event::{WATCH_MAX, Watch};
-use overspill_sys::file::{self, Allocate};
+use overspill_sys::file;
 use overspill_sys::uffd::{CopyMode, Message, Partial, RawMsg, Uffd};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
 
@@ -250,7 +250,7 @@ impl SharedRegions {
     /// The content of `[vpn, vpn + pages)` is to be forgotten: what is in view is dropped.
     pub fn punch(&mut self, vpn: Vpn, pages: u64) -> Result<(), Errno> {
         let region = self.region(vpn).ok_or(Errno::NOENT)?;
-        file::allocate(&region.file, Allocate::PunchHole, region.offset(vpn), pages * PAGE_SIZE as u64)
+        file::punch_hole(&region.file, region.offset(vpn), pages * PAGE_SIZE as u64)
     }
 
     // Threads that wait.
@@ -325,7 +325,7 @@ impl Region {
         let (offset, len) = (self.offset(vpn), count as usize * PAGE_SIZE);
         // SAFETY: the frames were handed out for this.
         let copied = unsafe { file::pread_at(&self.file, frames, len, offset) };
-        copied == Ok(len) && file::allocate(&self.file, Allocate::PunchHole, offset, len as u64).is_ok()
+        copied == Ok(len) && file::punch_hole(&self.file, offset, len as u64).is_ok()
     }
 
     /// Fills pages that are not there: `through` the mapping of somebody who waits, if that can be,

@@ -1,11 +1,14 @@
 //! Files in the budget on the live kernel: mapped ones and cached ones. Needs userfaultfd.
 
+mod again;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use again::{again, file_of_child};
 use overspill_pager::{Advice, Error, File, FileOptions, MapOptions, Pager};
 
 const MIB: usize = 1 << 20;
@@ -154,18 +157,6 @@ fn private_stores_stay_and_the_file_does_not_change() {
 #[test]
 fn private_stores_stay_without_move() {
     private(false);
-}
-
-/// Runs one test of this program again, in a process of its own.
-fn again(test: &str, file: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env("OVERSPILL_TEST_FILE", file);
-    command
-}
-
-/// This process is one that was started by [`again`].
-fn file_of_child() -> Option<PathBuf> {
-    std::env::var_os("OVERSPILL_TEST_FILE").map(PathBuf::from)
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Shared mappings of files on the live kernel: what is stored is the file's once it is synced.
 //! Needs userfaultfd with UFFDIO_MOVE.
 
+mod again;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
+use again::{again, file_of_child};
 use overspill_pager::{Error, File, FileOptions, FileRegion, MapAdvice, MapOptions, Pager};
 
 const MIB: usize = 1 << 20;
@@ -287,18 +290,6 @@ fn threads_store_while_pages_leave_and_are_synced() {
     }
     println!("{syncs} syncs, {stored:?} stores");
     assert!(syncs > 3 && pager.stats().unwrap().vmstat.pswpout > 1000, "pages left meanwhile");
-}
-
-/// Runs one test of this program again, in a process of its own.
-fn again(test: &str, file: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env("OVERSPILL_TEST_FILE", file);
-    command
-}
-
-/// This process is one that was started by [`again`].
-fn file_of_child() -> Option<PathBuf> {
-    std::env::var_os("OVERSPILL_TEST_FILE").map(PathBuf::from)
 }
 
 #[test]

@@ -5,8 +5,6 @@
 //! probability is a ratio of two integers, so that (seed, commit, options) gives the same bytes on
 //! every machine. It is not for cryptography.
 
-use std::ops::Range;
-
 /// Advances a splitmix64 state and returns its next number. Also a good hash of one `u64`.
 #[must_use]
 pub fn splitmix64(state: &mut u64) -> u64 {
@@ -67,12 +65,6 @@ impl Rng {
                 return (product >> 64) as u64;
             }
         }
-    }
-
-    /// A number in `range`, every one equally likely. Panics when it is empty.
-    pub fn in_range(&mut self, range: Range<u64>) -> u64 {
-        assert!(range.start < range.end, "an empty range has no member");
-        range.start + self.below(range.end - range.start)
     }
 
     /// True `numerator` times out of `denominator`.

@@ -67,28 +67,6 @@ pub fn open_nameless(directory: &CStr, direct: bool) -> Result<Fd, Errno> {
     }
 }
 
-/// A swap file in `directory`: nameless where the file system can, otherwise made exclusively under `name` (a
-/// full path) and unlinked at once. It vanishes with its last descriptor.
-pub fn open_scratch(directory: &CStr, name: &CStr, direct: bool) -> Result<Fd, Errno> {
-    match open_nameless(directory, direct) {
-        Err(Errno::OPNOTSUPP) => {}
-        other => return other,
-    }
-    let how = Open::READ_WRITE | Open::CREATE | Open::EXCLUSIVE | Open::NO_FOLLOW;
-    let how = if direct { how | Open::DIRECT } else { how };
-    let fd = match open(name, how) {
-        Ok(fd) => fd,
-        // A file system without direct I/O makes the file before it refuses to open it.
-        Err(Errno::INVAL) if direct => {
-            let _ = unlink(name);
-            return Err(Errno::INVAL);
-        }
-        Err(errno) => return Err(errno),
-    };
-    unlink(name)?;
-    Ok(fd)
-}
-
 /// Removes a name.
 pub fn unlink(path: &CStr) -> Result<(), Errno> {
     // SAFETY: the path is NUL-terminated.
@@ -204,23 +182,14 @@ pub fn truncate(fd: &Fd, len: u64) -> Result<(), Errno> {
     unsafe { syscall!(nr::__NR_ftruncate, fd.raw() as usize, len as usize).map(drop) }
 }
 
-/// What [`allocate`] does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Allocate {
-    /// Reserve blocks and extend the file. ENOSPC when there are none.
-    Reserve = nr::FALLOC_FL_ALLOCATE_RANGE,
-    /// Reserve blocks, the length stays.
-    ReserveKeepSize = nr::FALLOC_FL_KEEP_SIZE,
-    /// Give the blocks back; the range reads as zeroes.
-    PunchHole = nr::FALLOC_FL_PUNCH_HOLE | nr::FALLOC_FL_KEEP_SIZE,
-}
+/// Mode of fallocate: gives blocks back, the length stays, the range reads as zeroes.
+pub const PUNCH_HOLE: u32 = nr::FALLOC_FL_PUNCH_HOLE | nr::FALLOC_FL_KEEP_SIZE;
 
-/// Reserves or gives back blocks. EOPNOTSUPP: the file system cannot.
-pub fn allocate(fd: &Fd, what: Allocate, offset: u64, len: u64) -> Result<(), Errno> {
-    let what = what as u32 as usize;
+/// Gives blocks back: the range reads as zeroes. EOPNOTSUPP: the file system cannot.
+pub fn punch_hole(fd: &Fd, offset: u64, len: u64) -> Result<(), Errno> {
+    let (fd, mode) = (fd.raw() as usize, PUNCH_HOLE as usize);
     // SAFETY: changes the file only.
-    unsafe { syscall!(nr::__NR_fallocate, fd.raw() as usize, what, offset as usize, len as usize).map(drop) }
+    unsafe { syscall!(nr::__NR_fallocate, fd, mode, offset as usize, len as usize).map(drop) }
 }
 
 /// Is there anything at `offset`, or is it a hole (or the end)? (Moves the offset of the open file,

@@ -7,7 +7,6 @@
 mod ring;
 mod threads;
 
-use crate::file::Allocate;
 use crate::mem::IoVec;
 use crate::uring::Cqe;
 use crate::{AddressRange, Errno, Fd};
@@ -26,8 +25,6 @@ pub struct Full;
 enum Operation {
     Read,
     Write,
-    /// Mode, then the length.
-    Allocate(u32, u64),
 }
 
 /// An engine.
@@ -99,22 +96,6 @@ impl IoEngine {
         unsafe { self.push(Operation::Write, fd, vectors, offset, user_data) }
     }
 
-    /// Notes a reservation of blocks, or their return. See [`crate::file::allocate`].
-    ///
-    /// # Safety
-    /// `fd` stays open until the completion was popped.
-    pub unsafe fn push_fallocate(
-        &mut self,
-        fd: i32,
-        what: Allocate,
-        offset: u64,
-        len: u64,
-        user_data: u64,
-    ) -> Result<(), Full> {
-        // SAFETY: passed on to the caller; no memory is involved.
-        unsafe { self.push(Operation::Allocate(what as u32, len), fd, &[], offset, user_data) }
-    }
-
     unsafe fn push(
         &mut self,
         operation: Operation,
@@ -123,47 +104,12 @@ impl IoEngine {
         offset: u64,
         user_data: u64,
     ) -> Result<(), Full> {
-        assert!(vectors.len() <= VECTORS_MAX);
-        assert!(matches!(operation, Operation::Allocate(..)) == vectors.is_empty());
+        assert!((1..=VECTORS_MAX).contains(&vectors.len()));
         // SAFETY: passed on to the caller.
         unsafe {
             match self {
                 IoEngine::Ring(engine) => engine.push(operation, fd, vectors, offset, user_data),
                 IoEngine::Threads(engine) => engine.push(operation, fd, vectors, offset, user_data),
-            }
-        }
-    }
-
-    /// Registers memory for [`IoEngine::push_read_fixed`], once; threads have no use for it. ENOMEM:
-    /// RLIMIT_MEMLOCK. The pages are pinned: userfaultfd cannot move them.
-    ///
-    /// # Safety
-    /// The memory stays mapped as long as the engine.
-    pub unsafe fn register_buffers(&mut self, buffers: &[IoVec]) -> Result<(), Errno> {
-        match self {
-            // SAFETY: passed on to the caller.
-            IoEngine::Ring(engine) => unsafe { engine.register_buffers(buffers) },
-            IoEngine::Threads(_) => Ok(()),
-        }
-    }
-
-    /// Notes a read into registered buffer number `buffer`, in which `vector` lies.
-    ///
-    /// # Safety
-    /// As for [`IoEngine::push_read`].
-    pub unsafe fn push_read_fixed(
-        &mut self,
-        fd: i32,
-        vector: IoVec,
-        buffer: u16,
-        offset: u64,
-        user_data: u64,
-    ) -> Result<(), Full> {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match self {
-                IoEngine::Ring(engine) => engine.push_read_fixed(fd, vector, buffer, offset, user_data),
-                IoEngine::Threads(engine) => engine.push(Operation::Read, fd, &[vector], offset, user_data),
             }
         }
     }

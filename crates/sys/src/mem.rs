@@ -427,11 +427,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// Private anonymous memory, made present at once.
-    pub fn anon_populated(len: usize) -> Result<Mapping, Errno> {
-        Mapping::new(len, Prot::RW, MAP_ANON_PRIVATE | nr::MAP_POPULATE, -1, 0)
-    }
-
     /// Addresses without access rights, for use with [`mprotect`] or [`map_anon_fixed`].
     pub fn reserve(len: usize) -> Result<Mapping, Errno> {
         Mapping::anon(len, Prot::empty())

@@ -6,14 +6,13 @@
 
 mod trial;
 
-use crate::file::{self, Space};
+use crate::file;
 use crate::mem::{Mapping, Prot};
 use crate::pagemap::{PageRegion, Pagemap, Query};
 use crate::procfs::{self, Fields, Limit};
 use crate::uffd::{Features, Source, Uffd};
 use crate::uring::{Ring, Sqe};
 use crate::{Errno, PAGE_SIZE, mem};
-use core::ffi::CStr;
 
 /// Works, or why not.
 pub type Check = Result<(), Errno>;
@@ -75,14 +74,6 @@ impl Probe {
         self.missing?;
         self.events?;
         self.move_pages
-    }
-
-    /// Everything eviction by write protection needs; the first thing that fails otherwise.
-    pub fn can_write_protect(&self) -> Check {
-        self.userfaultfd?;
-        self.missing?;
-        self.events?;
-        self.write_protect
     }
 }
 
@@ -165,35 +156,4 @@ fn io_uring() -> Check {
     ring.submit_and_wait(1, None)?;
     let count = ring.pop().ok_or(Errno::IO)?.outcome()?;
     trial::expect(count == 8 && trial::load(memory.start()) == 7)
-}
-
-/// What a directory is good for as a place for swap.
-#[derive(Clone, Copy, Debug)]
-pub struct DirectoryProbe {
-    /// Space of its file system.
-    pub space: Space,
-    /// Files there are memory themselves.
-    pub is_memory: bool,
-    /// A page written past the page cache comes back.
-    pub direct: Check,
-}
-
-/// Tries a directory: makes a scratch file there (see [`file::open_scratch`], also for `name`), writes a
-/// page, reads it back. The error says why no file can be made at all.
-pub fn probe_directory(directory: &CStr, name: &CStr) -> Result<DirectoryProbe, Errno> {
-    let space = {
-        let file = file::open_scratch(directory, name, false)?;
-        file::space(&file)?
-    };
-    let direct = file::open_scratch(directory, name, true).and_then(|file| {
-        let memory = trial::scratch(2)?;
-        trial::store(memory.page(0), 7);
-        // SAFETY: the memory is ours.
-        let (written, read) = unsafe {
-            let written = file::pwrite_at(&file, memory.page(0), PAGE_SIZE, 0)?;
-            (written, file::pread_at(&file, memory.page(1), PAGE_SIZE, 0)?)
-        };
-        trial::expect(written == PAGE_SIZE && read == PAGE_SIZE && trial::load(memory.page(1)) == 7)
-    });
-    Ok(DirectoryProbe { space, is_memory: space.magic == file::TMPFS_MAGIC, direct })
 }

@@ -28,8 +28,7 @@ bitflags! {
         /// Only the thread that makes the ring submits (6.0).
         const SINGLE_ISSUER = 1 << 12;
         /// Completions are run only when asked for (6.1); needs `SINGLE_ISSUER`. A thread that sleeps in poll
-        /// on such a ring's descriptor is not woken (seen on 6.18): wait in [`Ring::submit_and_wait`], and
-        /// for others with [`Sqe::poll_add`].
+        /// on such a ring's descriptor is not woken (seen on 6.18): wait in [`Ring::submit_and_wait`].
         const DEFER_TASKRUN = 1 << 13;
     }
 }
@@ -48,7 +47,6 @@ const SQ_TASKRUN: u32 = 1 << 2;
 const OFFSET_RINGS: u64 = 0;
 const OFFSET_SQES: u64 = 0x1000_0000;
 const REGISTER_BUFFERS: usize = 0;
-const UNREGISTER_BUFFERS: usize = 1;
 
 /// A finished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,7 +337,7 @@ impl Ring {
         core::iter::from_fn(|| self.pop())
     }
 
-    /// Registers buffers for [`Sqe::read_fixed`] and [`Sqe::write_fixed`]. ENOMEM: RLIMIT_MEMLOCK. Pages of
+    /// Registers buffers for requests with fixed buffers. ENOMEM: RLIMIT_MEMLOCK. Pages of
     /// the buffers are pinned, so userfaultfd cannot move them.
     ///
     /// # Safety
@@ -349,12 +347,6 @@ impl Ring {
         let (pointer, count) = (buffers.as_ptr() as usize, buffers.len());
         // SAFETY: the vector is valid; the caller vouches for the buffers.
         unsafe { self.register(REGISTER_BUFFERS, pointer, count) }
-    }
-
-    /// Takes registered buffers back.
-    pub fn unregister_buffers(&self) -> Result<(), Errno> {
-        // SAFETY: takes no argument.
-        unsafe { self.register(UNREGISTER_BUFFERS, 0, 0) }
     }
 
     /// # Safety

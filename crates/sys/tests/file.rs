@@ -4,7 +4,7 @@
     reason = "every block acts on memory and files the test made itself"
 )]
 
-use overspill_sys::file::{self, Allocate, EXTENTS_MAX, Extent, Kind, Open};
+use overspill_sys::file::{self, EXTENTS_MAX, Extent, Kind, Open};
 use overspill_sys::mem::{IoVec, Mapping, Prot};
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 use std::ffi::CString;
@@ -19,11 +19,11 @@ fn scratch_files_leave_nothing_behind() {
     // has both.
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("scratch");
     std::fs::create_dir_all(&directory).unwrap();
-    let fd = file::open_scratch(&c(&directory), &c(&directory.join("name")), true).unwrap();
+    let fd = file::open_nameless(&c(&directory), true).unwrap();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     file::truncate(&fd, 1 << 20).unwrap();
-    file::allocate(&fd, Allocate::Reserve, 0, 1 << 20).unwrap();
-    let memory = Mapping::anon(4 * PAGE_SIZE, Prot::RW).unwrap();
+    let memory = Mapping::anon(1 << 20, Prot::RW).unwrap();
+    assert_eq!(unsafe { file::pwritev(fd.raw(), &[IoVec::of(memory.range())], 0) }, Ok(1 << 20));
     unsafe {
         memory.as_ptr::<u8>().write_bytes(7, memory.len());
         let halves = [memory.page(2)..memory.page(3), memory.page(0)..memory.page(1)].map(IoVec::of);
@@ -41,7 +41,7 @@ fn scratch_files_leave_nothing_behind() {
     assert!(extents[count - 1].flags & Extent::LAST != 0);
     let covered: u64 = extents[..count].iter().map(|extent| extent.len).sum();
     assert!(covered >= 1 << 20);
-    file::allocate(&fd, Allocate::PunchHole, 0, 1 << 20).unwrap();
+    file::punch_hole(&fd, 0, 1 << 20).unwrap();
     assert!(file::status(&fd).unwrap().allocated_bytes < 1 << 20);
     let space = file::space(&fd).unwrap();
     assert!(space.available_bytes > 0 && space.available_bytes <= space.total_bytes);

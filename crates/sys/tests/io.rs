@@ -6,7 +6,7 @@
 )]
 
 use overspill_sys::event::{PollFd, poll};
-use overspill_sys::file::{self, Allocate};
+use overspill_sys::file;
 use overspill_sys::io::{Full, IoEngine, VECTORS_MAX};
 use overspill_sys::mem::{IoVec, Mapping, Prot};
 use overspill_sys::{Errno, Fd, PAGE_SIZE, clock, procfs};
@@ -83,8 +83,7 @@ fn scattered_writes_and_reads() {
 fn single_pages_by_the_hundred() {
     for mut engine in engines() {
         let fd = scratch();
-        let memory = Mapping::anon_populated(DEPTH as usize * PAGE_SIZE).unwrap();
-        unsafe { engine.register_buffers(&[IoVec::of(memory.range())]).unwrap() };
+        let memory = Mapping::anon(DEPTH as usize * PAGE_SIZE, Prot::RW).unwrap();
         let mut done = 0;
         for number in 0..600u64 {
             let place = (number % u64::from(DEPTH)) as usize;
@@ -100,7 +99,7 @@ fn single_pages_by_the_hundred() {
             unsafe {
                 match number % 2 {
                     0 => engine.push_write(fd.raw(), &[vector], offset, number).unwrap(),
-                    _ => engine.push_read_fixed(fd.raw(), vector, 0, offset - 4096, number).unwrap(),
+                    _ => engine.push_read(fd.raw(), &[vector], offset - 4096, number).unwrap(),
                 }
             }
             engine.submit().unwrap();
@@ -133,15 +132,10 @@ fn nothing_to_wait_for() {
 }
 
 #[test]
-fn blocks_are_reserved_and_the_end_waits() {
+fn writes_are_done_when_it_is_dropped_with_them_under_way() {
     for mut engine in engines() {
         let fd = scratch();
-        unsafe { engine.push_fallocate(fd.raw(), Allocate::Reserve, 0, 1 << 20, 1).unwrap() };
-        engine.wait(1, None).unwrap();
-        assert_eq!(engine.pop().unwrap().outcome(), Ok(0));
-        assert!(file::status(&fd).unwrap().allocated_bytes >= 1 << 20);
-        // Dropped with writes in flight: they are done when it returns.
-        let memory = Mapping::anon_populated(1 << 20).unwrap();
+        let memory = Mapping::anon(1 << 20, Prot::RW).unwrap();
         unsafe { memory.as_ptr::<u8>().write_bytes(9, memory.len()) };
         for number in 0..DEPTH as usize {
             let part = memory.page(number * 16)..memory.page(number * 16) + (64 << 10);
@@ -163,7 +157,8 @@ fn waiting_ends_in_time_and_workers_end_with_their_engine() {
     let mut engine = IoEngine::threads(4, 4).unwrap();
     let start = clock::monotonic_ns();
     let fd = scratch();
-    unsafe { engine.push_fallocate(fd.raw(), Allocate::Reserve, 0, 4096, 1).unwrap() };
+    let memory = Mapping::anon(PAGE_SIZE, Prot::RW).unwrap();
+    unsafe { engine.push_write(fd.raw(), &[IoVec::of(memory.range())], 0, 1).unwrap() };
     engine.wait(1, Some(5_000_000_000)).unwrap();
     assert!(engine.pop().is_some() && clock::monotonic_ns() - start < 5_000_000_000);
     let workers = || {

@@ -40,7 +40,7 @@ fn copies_stop_at_the_end() {
 
 #[test]
 fn vectored_advice() {
-    let memory = Mapping::anon_populated(8 * PAGE_SIZE).unwrap();
+    let memory = Mapping::anon(8 * PAGE_SIZE, Prot::RW).unwrap();
     for page in 0..8 {
         unsafe { (memory.page(page) as *mut u8).write(1) };
     }

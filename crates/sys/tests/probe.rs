@@ -1,6 +1,6 @@
 //! The self-tests on a machine where everything works, and in a process that may do little.
 
-use overspill_sys::probe::{Probe, probe, probe_directory};
+use overspill_sys::probe::{Probe, probe};
 use overspill_sys::uffd::Source;
 use overspill_sys::{Errno, clock, thread};
 use std::ffi::CString;
@@ -27,7 +27,7 @@ fn everything_works_here() {
     for (name, check) in checks {
         assert_eq!(check, Ok(()), "{name}");
     }
-    assert_eq!((found.can_move(), found.can_write_protect()), (Ok(()), Ok(())));
+    assert_eq!(found.can_move(), Ok(()));
     assert!(found.kernel >= (6, 8, 0) && found.ram_bytes > Some(1 << 28));
     assert_eq!(found.seccomp, Some(0));
     assert!(took_ms < 500, "{took_ms} ms");
@@ -64,21 +64,4 @@ fn without_privileges_it_says_so() {
             && found.raw_thread.is_ok()
     });
     assert_eq!(status, 0);
-}
-
-#[test]
-fn directories() {
-    let c = |path: &str| CString::new(path).unwrap();
-    let here = env!("CARGO_TARGET_TMPDIR");
-    let found = probe_directory(&c(here), &c(&format!("{here}/probe-scratch"))).unwrap();
-    assert!(found.direct.is_ok() && !found.is_memory && found.space.available_bytes > 0);
-    assert_eq!(probe_directory(&c("/nowhere"), &c("/nowhere/x")).unwrap_err(), Errno::NOENT);
-    assert!(probe_directory(&c("/proc"), &c("/proc/x")).is_err());
-    assert_eq!(
-        std::fs::read_dir(here)
-            .unwrap()
-            .filter(|entry| entry.as_ref().unwrap().file_name() == "probe-scratch")
-            .count(),
-        0
-    );
 }

@@ -56,30 +56,10 @@ fn writes_and_reads_back() {
         }
         assert_eq!(bytes, before);
         unsafe { ring.push(Sqe::fallocate(fd, 0, 0, 65536, 1)).unwrap() };
-        unsafe { ring.push(Sqe::fdatasync(fd, 2)).unwrap() };
-        ring.submit_and_wait(2, None).unwrap();
+        ring.submit_and_wait(1, None).unwrap();
         assert!(ring.completions().all(|cqe| cqe.result == 0));
         assert_eq!(file.metadata().unwrap().len(), 65536);
     }
-}
-
-#[test]
-fn registered_buffers() {
-    let mut ring = Ring::best(8, 16).unwrap();
-    let file = scratch_file(1);
-    let memory = Mapping::anon(2 * PAGE_SIZE, Prot::RW).unwrap();
-    unsafe {
-        ring.register_buffers(&[IoVec::of(memory.range())]).unwrap();
-        memory.as_ptr::<u64>().write(42);
-        ring.push(Sqe::write_fixed(file.as_raw_fd(), memory.start(), 4096, 0, 0, 1)).unwrap();
-        ring.submit_and_wait(1, None).unwrap();
-        assert_eq!(ring.pop().unwrap().outcome(), Ok(4096));
-        ring.push(Sqe::read_fixed(file.as_raw_fd(), memory.page(1), 4096, 0, 0, 1)).unwrap();
-        ring.submit_and_wait(1, None).unwrap();
-        assert_eq!(ring.pop().unwrap().outcome(), Ok(4096));
-        assert_eq!((memory.page(1) as *const u64).read(), 42);
-    }
-    ring.unregister_buffers().unwrap();
 }
 
 #[test]
@@ -90,15 +70,17 @@ fn waits_end() {
     assert!(start.elapsed().as_millis() >= 19);
     assert_eq!(ring.pop(), None);
     assert_eq!(ring.submit(), Ok(0));
-    // A poll on a pipe that gets its byte later.
+    // A read of a pipe that gets its byte later.
     let mut pipe = [0; 2];
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    unsafe { ring.push(Sqe::poll_add(pipe[0], 1, 9)).unwrap() };
+    let mut byte = 0u8;
+    unsafe { ring.push(Sqe::read(pipe[0], (&raw mut byte).addr(), 1, u64::MAX, 9)).unwrap() };
     ring.submit().unwrap();
     assert_eq!(ring.pop(), None);
     assert_eq!(unsafe { libc::write(pipe[1], c"x".as_ptr().cast(), 1) }, 1);
     ring.submit_and_wait(1, None).unwrap();
     assert_eq!(ring.pop().map(|cqe| (cqe.user_data, cqe.result)), Some((9, 1)));
+    assert_eq!(byte, b'x');
     unsafe {
         libc::close(pipe[0]);
         libc::close(pipe[1]);
@@ -109,13 +91,15 @@ fn waits_end() {
 fn full_rings() {
     let mut ring = Ring::new(4, 4, Setup::empty()).unwrap();
     assert_eq!((ring.entries(), ring.completion_entries()), (4, 4));
+    // Reads that fail at once.
+    let nowhere = |number| Sqe::read(-1, 0, 4096, 0, number);
     let mut next = 0;
     for _ in 0..4 {
         for _ in 0..4 {
-            unsafe { ring.push(Sqe::nop(next)).unwrap() };
+            unsafe { ring.push(nowhere(next)).unwrap() };
             next += 1;
         }
-        let refused = unsafe { ring.push(Sqe::nop(99)) };
+        let refused = unsafe { ring.push(nowhere(99)) };
         assert_eq!(refused.unwrap_err().user_data(), 99);
         assert_eq!(ring.pending(), 4);
         ring.submit().unwrap();

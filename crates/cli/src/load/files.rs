@@ -48,7 +48,7 @@ pub enum How {
 /// `overspill read-file`.
 #[derive(Args, Clone, Debug)]
 pub struct ReadFileArgs {
-    /// The file, made by [`make`]
+    /// The file, as `bench files` makes it: each word says where it is
     pub file: PathBuf,
     /// By which calls
     #[arg(long)]

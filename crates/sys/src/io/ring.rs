@@ -43,7 +43,6 @@ impl RingEngine {
         user_data: u64,
     ) -> Result<(), Full> {
         let request = match (operation, vectors) {
-            (Operation::Allocate(mode, len), _) => Sqe::fallocate(fd, mode, offset, len, user_data),
             (Operation::Read, [one]) => Sqe::read(fd, one.base, bytes_of(one), offset, user_data),
             (Operation::Write, [one]) => Sqe::write(fd, one.base, bytes_of(one), offset, user_data),
             (Operation::Read, many) => Sqe::readv(fd, self.keep(many)?, many.len() as u32, offset, user_data),
@@ -52,21 +51,6 @@ impl RingEngine {
             }
         };
         // SAFETY: passed on to the caller; kept vectors outlive the submission.
-        unsafe { self.push_request(request) }
-    }
-
-    /// # Safety
-    /// As for the engine's `push_read`.
-    pub(super) unsafe fn push_read_fixed(
-        &mut self,
-        fd: i32,
-        vector: IoVec,
-        buffer: u16,
-        offset: u64,
-        user_data: u64,
-    ) -> Result<(), Full> {
-        let request = Sqe::read_fixed(fd, vector.base, bytes_of(&vector), offset, buffer, user_data);
-        // SAFETY: passed on to the caller.
         unsafe { self.push_request(request) }
     }
 
@@ -96,13 +80,6 @@ impl RingEngine {
             set.copy_from_nonoverlapping(vectors.as_ptr(), vectors.len());
             Ok(set)
         }
-    }
-
-    /// # Safety
-    /// As for [`Ring::register_buffers`].
-    pub(super) unsafe fn register_buffers(&mut self, buffers: &[IoVec]) -> Result<(), Errno> {
-        // SAFETY: passed on to the caller.
-        unsafe { self.ring.register_buffers(buffers) }
     }
 
     pub(super) fn submit(&mut self) -> Result<(), Errno> {

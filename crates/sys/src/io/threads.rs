@@ -9,7 +9,6 @@ use crate::event::{Bell, PollFd, poll};
 use crate::futex::{self, Scope};
 use crate::lock::Lock;
 use crate::mem::{IoVec, Mapping, Prot};
-use crate::raw::{nr, syscall};
 use crate::thread::{self, Descriptors, Thread};
 use crate::uring::Cqe;
 use crate::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file};
@@ -131,10 +130,6 @@ impl Request {
             match self.operation {
                 Operation::Read => file::preadv(self.fd, vectors, self.offset),
                 Operation::Write => file::pwritev(self.fd, vectors, self.offset),
-                Operation::Allocate(mode, len) => {
-                    let (fd, offset) = (self.fd as usize, self.offset as usize);
-                    syscall!(nr::__NR_fallocate, fd, mode as usize, offset, len as usize)
-                }
             }
         };
         self.result = match result {

@@ -72,20 +72,10 @@ pub(super) struct GetEventsArgument {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Nothing; completes with 0.
-    Nop = 0,
     /// `preadv`.
     Readv = 1,
     /// `pwritev`.
     Writev = 2,
-    /// `fsync` or `fdatasync`.
-    Fsync = 3,
-    /// `pread` into a registered buffer.
-    ReadFixed = 4,
-    /// `pwrite` from a registered buffer.
-    WriteFixed = 5,
-    /// `poll` of one descriptor, once.
-    PollAdd = 6,
     /// `fallocate`.
     Fallocate = 17,
     /// `pread` (5.6).
@@ -125,7 +115,6 @@ const _: () = {
     assert!(size_of::<GetEventsArgument>() == 24);
 };
 
-const FSYNC_DATASYNC: u32 = 1;
 /// `_IO(0x12, 0)`.
 const BLOCK_URING_CMD_DISCARD: u32 = ioctl_number(0, 0x12, 0, 0);
 
@@ -153,12 +142,6 @@ impl Sqe {
     #[must_use]
     pub fn user_data(&self) -> u64 {
         self.user_data
-    }
-
-    /// Does nothing; completes with 0.
-    #[must_use]
-    pub fn nop(user_data: u64) -> Sqe {
-        Sqe::new(Opcode::Nop, -1, 0, 0, 0, user_data)
     }
 
     /// `pread(fd, address, len, offset)`.
@@ -192,20 +175,6 @@ impl Sqe {
         Sqe::new(Opcode::Writev, fd, vectors as u64, count, offset, user_data)
     }
 
-    /// Reads into registered buffer `buffer`; `address..address + len` lies in it.
-    #[must_use]
-    pub fn read_fixed(fd: i32, address: usize, len: u32, offset: u64, buffer: u16, user_data: u64) -> Sqe {
-        let request = Sqe::new(Opcode::ReadFixed, fd, address as u64, len, offset, user_data);
-        Sqe { buffer_index: buffer, ..request }
-    }
-
-    /// Writes from registered buffer `buffer`; `address..address + len` lies in it.
-    #[must_use]
-    pub fn write_fixed(fd: i32, address: usize, len: u32, offset: u64, buffer: u16, user_data: u64) -> Sqe {
-        let request = Sqe::new(Opcode::WriteFixed, fd, address as u64, len, offset, user_data);
-        Sqe { buffer_index: buffer, ..request }
-    }
-
     /// `fallocate(fd, mode, offset, len)`; always done by a kernel worker thread.
     #[must_use]
     pub fn fallocate(fd: i32, mode: u32, offset: u64, len: u64, user_data: u64) -> Sqe {
@@ -221,19 +190,5 @@ impl Sqe {
         let command = u64::from(BLOCK_URING_CMD_DISCARD);
         let request = Sqe::new(Opcode::Command, fd, offset, 0, command, user_data);
         Sqe { address3: len, ..request }
-    }
-
-    /// `fdatasync(fd)`.
-    #[must_use]
-    pub fn fdatasync(fd: i32, user_data: u64) -> Sqe {
-        let request = Sqe::new(Opcode::Fsync, fd, 0, 0, 0, user_data);
-        Sqe { operation_flags: FSYNC_DATASYNC, ..request }
-    }
-
-    /// Completes once, with the poll mask, when `fd` shows one of `events` (`POLLIN` = 1).
-    #[must_use]
-    pub fn poll_add(fd: i32, events: u16, user_data: u64) -> Sqe {
-        let request = Sqe::new(Opcode::PollAdd, fd, 0, 0, 0, user_data);
-        Sqe { operation_flags: u32::from(events), ..request }
     }
 }

@@ -21,8 +21,10 @@ const HANDLERS: &str = include_str!("citizens/handlers.c");
 const HIDDEN: &str = include_str!("citizens/hidden.c");
 const LIMITED: &str = include_str!("citizens/limited.c");
 const LOST: &str = include_str!("citizens/lost.c");
+const LOWERED: &str = include_str!("citizens/lowered.c");
 const NESTED: &str = include_str!("citizens/nested.c");
 const ODD: &str = include_str!("citizens/odd.c");
+const OWN_HOOKS: &str = include_str!("citizens/own-hooks.c");
 const QUIET: &str = include_str!("citizens/quiet.c");
 const RACING: &str = include_str!("citizens/racing.c");
 const SAYS: &str = include_str!("citizens/says.c");
@@ -63,6 +65,14 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::unread-page-and-one-thread", unread),
         Test::new("citizens::file-without-descriptors", file_without_descriptors),
         Test::new("citizens::forks-without-descriptors", forks_without_descriptors),
+        Test::new("citizens::few-descriptors", |context| few_descriptors(context, "0", &["3", "hard"])),
+        Test::new("citizens::few-descriptors-of-a-user", |context| {
+            few_descriptors(context, "65534", &["10", "hard"])
+        }),
+        Test::new("citizens::few-descriptors-for-now", |context| {
+            few_descriptors(context, "0", &["0", "soft", "fork"])
+        }),
+        Test::new("citizens::own-hooks", own_hooks),
         Test::new("citizens::one-shared-page", |context| away(context, "mappings")),
         Test::new("citizens::forks-while-away", |context| away(context, "forks")),
         Test::new("citizens::user-namespace", user_namespace),
@@ -195,6 +205,24 @@ fn forks_without_descriptors(context: &Context) -> Outcome {
     let launch = launch.args(["--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"]);
     let launch = launch.args([&program]).args(["fork"]).ram(20 * MIB).timeout(60);
     launch.run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The stories:* a program lowers its limit on descriptors, as sandboxes and daemons do. The list of its threads
+/// could not be opened: nothing new was managed (205 MiB of 64), and a robust lock's page went out, so that
+/// nobody heard of its owner's end. Children of fork had no limit.
+fn few_descriptors(context: &Context, user: &str, arguments: &[&str]) -> Outcome<Verdict> {
+    let program = packages::compile(context, "lowered", LOWERED, &["-pthread"])?;
+    let launch = Launch::new(context, format!("citizens-lowered-{user}-{}", arguments.join("-")), "setpriv");
+    let launch = launch.args(["--reuid", user, "--clear-groups"]).args([&program]).args(arguments);
+    launch.ram(64 * MIB).timeout(120).run()?.succeeded()?.paged()?.within_budget()
+}
+
+/// *The story:* a program with an mmap of its own that goes by libc's `syscall`: the agent's `syscall` called
+/// that mmap, and so on until there was no stack left.
+fn own_hooks(context: &Context) -> Outcome {
+    let program = packages::compile(context, "own-hooks", OWN_HOOKS, &[])?;
+    let launch = Launch::new(context, "citizens-own-hooks", program);
+    launch.ram(48 * MIB).timeout(120).run()?.succeeded()?.paged().map(drop)
 }
 
 /// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy,

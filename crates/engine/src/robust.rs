@@ -26,7 +26,8 @@ use alloc::vec::Vec;
 
 use overspill_mm::types::Nanos;
 use overspill_sys::mem::OwnMemory;
-use overspill_sys::{AddressRange, PAGE_SIZE, clock, procfs, thread};
+use overspill_sys::procfs::{self, Tasks};
+use overspill_sys::{AddressRange, PAGE_SIZE, clock, thread};
 
 use crate::join_words::JoinWords;
 
@@ -52,6 +53,8 @@ const PI: usize = 1;
 pub(crate) struct Robust {
     memory: Arc<OwnMemory>,
     words: &'static JoinWords,
+    /// The threads' list; None: it could not be opened.
+    tasks: Option<Tasks>,
     heads: Vec<usize>,
     /// Pages by their addresses, in order.
     pages: Vec<usize>,
@@ -68,7 +71,19 @@ impl Robust {
     /// `memory` is read, without waiting for it.
     pub fn new(memory: Arc<OwnMemory>, words: &'static JoinWords) -> Self {
         let (heads, pages, links, missing) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Robust { memory, words, heads, pages, links, missing, next_list: 0, next_read: 0, next_whole: 0 }
+        let tasks = Tasks::open().ok();
+        Robust {
+            memory,
+            words,
+            tasks,
+            heads,
+            pages,
+            links,
+            missing,
+            next_list: 0,
+            next_read: 0,
+            next_whole: 0,
+        }
     }
 
     /// Reads the lists, after pages were taken out of view; `again` after some of them were put back.
@@ -122,10 +137,12 @@ impl Robust {
         self.heads.clear();
         let heads = &mut self.heads;
         // What is known stays where threads cannot be listed.
-        let _ = procfs::for_each_thread(|thread| match procfs::robust_list(thread) {
-            Ok((head, _)) if head != 0 => heads.push(head),
-            _ => {}
-        });
+        if let Some(tasks) = &self.tasks {
+            let _ = tasks.for_each(|thread| match procfs::robust_list(thread) {
+                Ok((head, _)) if head != 0 => heads.push(head),
+                _ => {}
+            });
+        }
         self.words.forget_those(thread::is_gone);
     }
 

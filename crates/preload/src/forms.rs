@@ -15,8 +15,9 @@ use linux_raw_sys::general::{
     __NR_clone, __NR_clone3, __NR_execve, __NR_execveat, __NR_fork, __NR_getrlimit, __NR_io_uring_setup,
     __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlock, __NR_mlock2, __NR_mlockall, __NR_mmap, __NR_mprotect,
     __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect, __NR_prctl, __NR_prlimit64,
-    __NR_process_madvise, __NR_seccomp, __NR_set_tid_address, __NR_setns, __NR_setrlimit, __NR_setsockopt,
-    __NR_shmat, __NR_stat, __NR_statx, __NR_unshare, __NR_vmsplice, CLONE_VM,
+    __NR_process_madvise, __NR_seccomp, __NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_set_tid_address,
+    __NR_setns, __NR_setrlimit, __NR_setsockopt, __NR_shmat, __NR_stat, __NR_statx, __NR_unshare,
+    __NR_vmsplice, CLONE_VM,
 };
 
 use crate::waiting::Ticket;
@@ -139,7 +140,7 @@ static WATCHED: [u64; WATCHED_WORDS] = {
     bits
 };
 const WATCHED_WORDS: usize = 8;
-const WATCHED_NUMBERS: [c_uint; 32] = [
+const WATCHED_NUMBERS: [c_uint; 35] = [
     __NR_clone,
     __NR_clone3,
     __NR_execve,
@@ -163,6 +164,9 @@ const WATCHED_NUMBERS: [c_uint; 32] = [
     __NR_prlimit64,
     __NR_process_madvise,
     __NR_seccomp,
+    __NR_sendmmsg,
+    __NR_sendmsg,
+    __NR_sendto,
     __NR_set_tid_address,
     __NR_setns,
     __NR_setrlimit,
@@ -390,7 +394,7 @@ unsafe extern "C" fn concerning(
     if let Some(result) = unsafe { limits::by_number(number, [a, b, c, d]) } {
         return result as isize;
     }
-    lend::announce(number, b, c);
+    lend::announce(number, b, c, d);
     call()
 }
 
@@ -433,6 +437,6 @@ fn childs(number: c_uint, [first, second, _, fourth]: [usize; 4]) -> (usize, Opt
 }
 
 /// A system call failed with minus this.
-extern "C" fn failed(result: isize) -> isize {
+pub extern "C" fn failed(result: isize) -> isize {
     libc::fail(overspill_sys::Errno::from_raw_os_error(-result as i32))
 }

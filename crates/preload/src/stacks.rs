@@ -29,7 +29,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use overspill_sys::maps::Vma;
 use overspill_sys::mem::OwnMemory;
 use overspill_sys::pagemap::{Pagemap, Query};
-use overspill_sys::procfs::{self, Limit};
+use overspill_sys::procfs::{self, Limit, Tasks};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 use crate::elf;
@@ -74,6 +74,7 @@ pub(crate) struct Stacks {
     joined_bytes: Option<usize>,
     /// Without it nothing is known of threads that have ended.
     memory: Option<Arc<OwnMemory>>,
+    tasks: Result<Tasks, Errno>,
     tail: Box<[u8; TAIL_BYTES]>,
 }
 
@@ -86,6 +87,7 @@ impl Stacks {
             tops: Vec::new(),
             joined_bytes: joined_bytes(),
             memory,
+            tasks: Tasks::open(),
             tail: Box::new([0; TAIL_BYTES]),
         }
     }
@@ -95,9 +97,10 @@ impl Stacks {
         self.known.clear();
         self.tops.retain(|top| is_managed(top - PAGE_SIZE..*top));
         self.control_blocks.clear();
-        procfs::for_each_thread(|thread| {
+        let control_blocks = &mut self.control_blocks;
+        self.tasks.as_ref().map_err(|&errno| errno)?.for_each(|thread| {
             if let Ok((head, _)) = procfs::robust_list(thread) {
-                self.control_blocks.push(head);
+                control_blocks.push(head);
             }
         })
     }

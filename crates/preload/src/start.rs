@@ -15,8 +15,8 @@ use crate::heir::Heir;
 use crate::launcher::Address;
 use crate::told_range::ToldRange;
 use crate::{
-    agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, message, retire, settings, speaker,
-    stacks, veto,
+    agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire, settings,
+    speaker, stacks, veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
@@ -68,6 +68,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     exec::set_up();
     // Programs that have no agent make these calls, too.
     forms::set_up();
+    lend::set_up();
     // SAFETY: as above.
     let address = unsafe { value(environment, ENV.as_bytes()) }.and_then(Address::parse);
     // SAFETY: as above.
@@ -185,6 +186,7 @@ extern "C" fn entry(_: *mut ()) {
     // SAFETY: the thread has a descriptor table of its own: the program's descriptors stay open.
     let _ = unsafe { fd::close_all_descriptors() };
     fd::forget_spare();
+    fd::insist();
     if settings::is_rich() {
         fd::keep_spare();
     }

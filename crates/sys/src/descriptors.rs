@@ -8,8 +8,9 @@
 //! pipe waited for a vmsplice that waited for the page that only the asking thread could bring.
 
 use crate::event::{self, PollFd};
+use crate::fd::make;
 use crate::file::{self, Open};
-use crate::procfs::{TASK_PATH_BYTES, ThreadId, with_more_descriptors};
+use crate::procfs::{TASK_PATH_BYTES, ThreadId};
 use crate::raw::{nr, syscall};
 use crate::text::{Decimal, joined, take_number};
 use crate::{Errno, Fd, mem, procfs, thread};
@@ -72,11 +73,11 @@ impl Table {
     /// a new one was taken for the machine's init (`citizens::proc-of-outside`).
     pub fn open() -> Result<Table, Errno> {
         match directory_at(c"/proc/self/fd") {
-            Ok(directory) => Ok(Table { directory, pidfd: with_more_descriptors(mem::pidfd_self) }),
+            Ok(directory) => Ok(Table { directory, pidfd: mem::pidfd_self() }),
             Err(Errno::NOENT) => {
                 let thread = other_thread()?;
                 let directory = directory_of(thread)?;
-                Ok(Table { directory, pidfd: with_more_descriptors(|| mem::pidfd_of_thread(thread.tid)) })
+                Ok(Table { directory, pidfd: mem::pidfd_of_thread(thread.tid) })
             }
             Err(errno) => Err(errno),
         }
@@ -188,10 +189,8 @@ impl Table {
 
     fn borrow(&self, number: u32) -> Result<Fd, Errno> {
         let pidfd = self.pidfd.as_ref().map_err(|&errno| errno)?.raw() as usize;
-        with_more_descriptors(|| {
-            // SAFETY: makes a descriptor.
-            unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) }.map(Fd::made)
-        })
+        // SAFETY: makes a descriptor.
+        make(|| unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) })
     }
 }
 
@@ -204,7 +203,7 @@ impl Watch {
     pub fn new() -> Result<Watch, Errno> {
         let flags = (nr::IN_CLOEXEC | nr::IN_NONBLOCK) as usize;
         // SAFETY: makes a descriptor.
-        unsafe { syscall!(nr::__NR_inotify_init1, flags) }.map(|fd| Watch(Fd::made(fd)))
+        make(|| unsafe { syscall!(nr::__NR_inotify_init1, flags) }).map(Watch)
     }
 
     /// Was anything put in? Takes no lock of a pipe. Where it cannot be known: yes.
@@ -220,7 +219,7 @@ fn directory_of(thread: ThreadId) -> Result<Fd, Errno> {
 }
 
 fn directory_at(path: &CStr) -> Result<Fd, Errno> {
-    let directory = with_more_descriptors(|| file::open(path, Open::DIRECTORY))?;
+    let directory = file::open(path, Open::DIRECTORY)?;
     let mut has_any = false;
     procfs::for_entries_until(&directory, |name| {
         has_any |= name[0].is_ascii_digit();
@@ -238,22 +237,20 @@ fn directory_at(path: &CStr) -> Result<Fd, Errno> {
 fn other_thread() -> Result<ThreadId, Errno> {
     let own = thread::id();
     let (mut found, mut refused) = (None, Errno::NOENT);
-    with_more_descriptors(|| {
-        procfs::for_each_thread_id(|thread| {
-            if thread.tid == own || thread::is_own(thread.tid) || found.is_some() {
-                return;
-            }
-            let seen = match have_same_table(own, thread.tid) {
-                Ok(true) => Err(Errno::NOENT),
-                Ok(false) => directory_of(thread).map(drop),
-                Err(errno) => Err(errno),
-            };
-            match seen {
-                Ok(()) => found = Some(thread),
-                Err(Errno::NOENT | Errno::SRCH) => {}
-                Err(errno) => refused = errno,
-            }
-        })
+    procfs::for_each_thread_id(|thread| {
+        if thread.tid == own || thread::is_own(thread.tid) || found.is_some() {
+            return;
+        }
+        let seen = match have_same_table(own, thread.tid) {
+            Ok(true) => Err(Errno::NOENT),
+            Ok(false) => directory_of(thread).map(drop),
+            Err(errno) => Err(errno),
+        };
+        match seen {
+            Ok(()) => found = Some(thread),
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(errno) => refused = errno,
+        }
     })?;
     found.ok_or(refused)
 }

@@ -1,6 +1,7 @@
 //! Waiting for descriptors, and a descriptor that threads can ring.
 
 use crate::clock::Timespec;
+use crate::fd::make;
 use crate::raw::{nr, syscall};
 use crate::{Errno, Fd};
 
@@ -80,9 +81,8 @@ impl Watch {
     /// Watches nothing yet.
     pub fn new() -> Result<Watch, Errno> {
         // SAFETY: makes a descriptor.
-        unsafe {
-            syscall!(nr::__NR_epoll_create1, nr::EPOLL_CLOEXEC as usize).map(|fd| Watch { fd: Fd::made(fd) })
-        }
+        let made = make(|| unsafe { syscall!(nr::__NR_epoll_create1, nr::EPOLL_CLOEXEC as usize) });
+        made.map(|fd| Watch { fd })
     }
 
     /// Readable while a watched descriptor is.
@@ -134,7 +134,7 @@ impl Bell {
     pub fn new() -> Result<Bell, Errno> {
         let flags = (nr::O_CLOEXEC | nr::O_NONBLOCK) as usize;
         // SAFETY: makes a descriptor.
-        unsafe { syscall!(nr::__NR_eventfd2, 0, flags).map(|fd| Bell { fd: Fd::made(fd) }) }
+        make(|| unsafe { syscall!(nr::__NR_eventfd2, 0, flags) }).map(|fd| Bell { fd })
     }
 
     /// To poll.

@@ -4,7 +4,7 @@
 //! It never retries or reports a failed close (the descriptor is gone either way).
 
 use crate::Errno;
-use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 
 use crate::event::Bell;
 use crate::procfs;
@@ -57,7 +57,7 @@ impl Fd {
     }
 
     /// Wraps the result of a system call that makes a descriptor.
-    pub(crate) fn made(result: usize) -> Fd {
+    fn made(result: usize) -> Fd {
         Fd(i32::try_from(result).expect("the kernel makes descriptors within i32"))
     }
 }
@@ -74,6 +74,24 @@ impl Drop for Fd {
         // SAFETY: the descriptor is owned, and nobody uses it after this.
         let _ = unsafe { syscall!(nr::__NR_close, self.0 as usize) };
     }
+}
+
+/// See [`insist`].
+static INSISTS: AtomicBool = AtomicBool::new(false);
+
+/// From now on descriptors are made beyond the process's limit, where it may have that: for an agent, whose
+/// descriptors are not the program's, but whose limit is.
+///
+/// *The story:* a program lowered its limit to ten, as sandboxes and daemons do. The list of its threads could
+/// not be opened any more: nothing new was managed, and the word of a robust lock went out with its page.
+pub fn insist() {
+    INSISTS.store(true, Relaxed);
+}
+
+/// Makes a descriptor by a system call.
+pub(crate) fn make(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<Fd, Errno> {
+    let made = if INSISTS.load(Relaxed) { procfs::with_more_descriptors(call) } else { call() };
+    made.map(Fd::made)
 }
 
 /// Closes every descriptor of the calling thread's table (5.9).

@@ -4,6 +4,7 @@
 //! caller's to see.
 
 use crate::event::{self, PollFd};
+use crate::fd::make;
 use crate::mem::IoVec;
 use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number, nr, syscall};
 use crate::{Errno, Fd};
@@ -50,7 +51,7 @@ pub fn open(path: &CStr, how: Open) -> Result<Fd, Errno> {
 fn open_flags(path: &CStr, flags: u32) -> Result<Fd, Errno> {
     let flags = (flags | nr::O_CLOEXEC) as usize;
     // SAFETY: the path is NUL-terminated.
-    unsafe { syscall!(nr::__NR_openat, HERE, path.as_ptr() as usize, flags, MODE_PRIVATE).map(Fd::made) }
+    make(|| unsafe { syscall!(nr::__NR_openat, HERE, path.as_ptr() as usize, flags, MODE_PRIVATE) })
 }
 
 /// A new file in `directory` that has no name, mode 0600, for reading and writing, past the page cache when
@@ -143,7 +144,7 @@ pub fn change_directory(path: &CStr) -> Result<(), Errno> {
 pub fn descriptor_of_program(fd: u32) -> Result<Fd, Errno> {
     let process = crate::mem::pidfd_self()?;
     // SAFETY: makes a descriptor.
-    unsafe { syscall!(nr::__NR_pidfd_getfd, process.raw() as usize, fd as usize, 0).map(Fd::made) }
+    make(|| unsafe { syscall!(nr::__NR_pidfd_getfd, process.raw() as usize, fd as usize, 0) })
 }
 
 /// The same of a thread's own table, which need not be the first thread's (6.9; before, it is that one's).
@@ -153,7 +154,7 @@ pub fn descriptor_of_thread(tid: u32, fd: u32) -> Result<Fd, Errno> {
         thread => thread?,
     };
     // SAFETY: makes a descriptor.
-    unsafe { syscall!(nr::__NR_pidfd_getfd, thread.raw() as usize, fd as usize, 0).map(Fd::made) }
+    make(|| unsafe { syscall!(nr::__NR_pidfd_getfd, thread.raw() as usize, fd as usize, 0) })
 }
 
 /// Puts a directory's position to its beginning.
@@ -173,7 +174,7 @@ pub fn may(path: &CStr, rights: u32) -> Result<(), Errno> {
 /// A file that lives in memory, empty (3.17).
 pub fn memfd(name: &CStr) -> Result<Fd, Errno> {
     // SAFETY: the name is NUL-terminated.
-    unsafe { syscall!(nr::__NR_memfd_create, name.as_ptr() as usize, nr::MFD_CLOEXEC as usize).map(Fd::made) }
+    make(|| unsafe { syscall!(nr::__NR_memfd_create, name.as_ptr() as usize, nr::MFD_CLOEXEC as usize) })
 }
 
 /// Sets the length.

@@ -3,6 +3,7 @@
 //! Everything is by address, because most of the memory concerned belongs to the program around us. It never
 //! keeps a list of what exists; see [`crate::maps`] for that.
 
+use crate::fd::make;
 use crate::raw::{nr, syscall};
 use crate::reserve::{self, Room};
 use crate::{AddressRange, Errno, Fd, PAGE_SIZE, file, usage};
@@ -273,14 +274,14 @@ pub fn pidfd_self() -> Result<Fd, Errno> {
 /// A descriptor of a process, readable once that is dead (5.3). ESRCH: it is gone.
 pub fn pidfd(process: u32) -> Result<Fd, Errno> {
     // SAFETY: makes a descriptor.
-    unsafe { syscall!(nr::__NR_pidfd_open, process as usize, 0).map(Fd::made) }
+    make(|| unsafe { syscall!(nr::__NR_pidfd_open, process as usize, 0) })
 }
 
 /// The same of a thread that need not be the first (6.9; before EINVAL for any other).
 pub fn pidfd_of_thread(tid: u32) -> Result<Fd, Errno> {
     const PIDFD_THREAD: usize = nr::O_EXCL as usize;
     // SAFETY: makes a descriptor.
-    unsafe { syscall!(nr::__NR_pidfd_open, tid as usize, PIDFD_THREAD).map(Fd::made) }
+    make(|| unsafe { syscall!(nr::__NR_pidfd_open, tid as usize, PIDFD_THREAD) })
 }
 
 /// The process id.

@@ -366,21 +366,44 @@ pub fn for_each_thread(mut visit: impl FnMut(u32)) -> Result<(), Errno> {
 }
 
 /// The same, with both of its numbers.
-///
-/// *The story:* `unshare -pf` without a /proc of its own. Calls were given numbers of the namespace
-/// outside: no list of robust locks was found, and nobody was told of a lock whose owner had ended
-/// (`citizens::proc-of-outside`).
-pub fn for_each_thread_id(mut visit: impl FnMut(ThreadId)) -> Result<(), Errno> {
-    let directory = file::open(c"/proc/self/task", Open::DIRECTORY)?;
-    let is_same = process_id_in_proc()? == mem::process_id();
-    for_each_entry(&directory, |name| {
-        let Some((number, [])) = take_number(name, 10) else { return };
-        let in_proc = number as u32;
-        let tid = if is_same { Some(in_proc) } else { innermost_id(in_proc) };
-        if let Some(tid) = tid {
-            visit(ThreadId { tid, in_proc });
-        }
-    })
+pub fn for_each_thread_id(visit: impl FnMut(ThreadId)) -> Result<(), Errno> {
+    Tasks::open()?.for_each_id(visit)
+}
+
+/// The list of this process's threads, kept open: it can be read where no descriptor is to be had any more.
+#[derive(Debug)]
+pub struct Tasks {
+    directory: Fd,
+}
+
+impl Tasks {
+    /// Opens it.
+    pub fn open() -> Result<Tasks, Errno> {
+        Ok(Tasks { directory: file::open(c"/proc/self/task", Open::DIRECTORY)? })
+    }
+
+    /// As [`for_each_thread`].
+    pub fn for_each(&self, mut visit: impl FnMut(u32)) -> Result<(), Errno> {
+        self.for_each_id(|thread| visit(thread.tid))
+    }
+
+    /// As [`for_each_thread_id`].
+    ///
+    /// *The story:* `unshare -pf` without a /proc of its own. Calls were given numbers of the namespace
+    /// outside: no list of robust locks was found, and nobody was told of a lock whose owner had ended
+    /// (`citizens::proc-of-outside`).
+    pub fn for_each_id(&self, mut visit: impl FnMut(ThreadId)) -> Result<(), Errno> {
+        file::rewind(&self.directory)?;
+        let is_same = process_id_in_proc()? == mem::process_id();
+        for_each_entry(&self.directory, |name| {
+            let Some((number, [])) = take_number(name, 10) else { return };
+            let in_proc = number as u32;
+            let tid = if is_same { Some(in_proc) } else { innermost_id(in_proc) };
+            if let Some(tid) = tid {
+                visit(ThreadId { tid, in_proc });
+            }
+        })
+    }
 }
 
 /// The number that a thread has in its own pid namespace. None: it has ended.

@@ -7,9 +7,10 @@
 
 use core::ops::{Deref, DerefMut};
 
+use crate::fd::make;
 use crate::mem::{self, Advice, Mapping, Prot};
 use crate::raw::{nr, syscall};
-use crate::{Errno, Fd, PAGE_SIZE, file};
+use crate::{Errno, PAGE_SIZE, file};
 
 /// A value in such memory.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl<T> Secret<T> {
 
 fn hidden() -> Result<Mapping, Errno> {
     // SAFETY: makes a descriptor.
-    let fd = unsafe { syscall!(nr::__NR_memfd_secret, nr::O_CLOEXEC as usize).map(Fd::made) }?;
+    let fd = make(|| unsafe { syscall!(nr::__NR_memfd_secret, nr::O_CLOEXEC as usize) })?;
     file::truncate(&fd, PAGE_SIZE as u64)?;
     Mapping::shared(&fd, PAGE_SIZE, Prot::RW, 0)
 }

@@ -12,7 +12,7 @@ mod message;
 pub use left::Left;
 pub use message::{Message, RawMsg};
 
-use crate::fd::with_room;
+use crate::fd::{make, with_room};
 use crate::raw::{nr, syscall};
 use crate::{AddressRange, Errno, Fd, PAGE_SIZE};
 use abi::{Range, Transfer};
@@ -174,25 +174,22 @@ impl Uffd {
 
     fn by_syscall(flags: u32) -> Result<Fd, Errno> {
         // SAFETY: makes a descriptor.
-        unsafe { syscall!(nr::__NR_userfaultfd, flags as usize).map(Fd::made) }
+        make(|| unsafe { syscall!(nr::__NR_userfaultfd, flags as usize) })
     }
 
     fn by_device(flags: u32) -> Result<Fd, Errno> {
         let given = GIVEN_DEVICE.load(Ordering::Acquire);
         if given >= 0 {
+            let command = abi::USERFAULTFD_IOC_NEW as usize;
             // SAFETY: as below; whoever gave the number keeps it open.
-            let made = unsafe {
-                syscall!(nr::__NR_ioctl, given as usize, abi::USERFAULTFD_IOC_NEW as usize, flags as usize)
-            };
-            return made.map(Fd::made);
+            return make(|| unsafe { syscall!(nr::__NR_ioctl, given as usize, command, flags as usize) });
         }
         let (path, open_flags) = (DEVICE.as_ptr() as usize, (nr::O_RDWR | nr::O_CLOEXEC) as usize);
+        let here = nr::AT_FDCWD as isize as usize;
         // SAFETY: the path is NUL-terminated.
-        let device =
-            unsafe { syscall!(nr::__NR_openat, nr::AT_FDCWD as isize as usize, path, open_flags, 0)? };
-        let device = Fd::made(device);
+        let device = make(|| unsafe { syscall!(nr::__NR_openat, here, path, open_flags, 0) })?;
         // SAFETY: the command takes the flags by value and makes a descriptor.
-        unsafe { device.ioctl(abi::USERFAULTFD_IOC_NEW, flags as usize as *mut u8).map(Fd::made) }
+        make(|| unsafe { device.ioctl(abi::USERFAULTFD_IOC_NEW, flags as usize as *mut u8) })
     }
 
     /// Agrees on the version and `features`; returns all that the kernel has.

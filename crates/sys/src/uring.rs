@@ -10,6 +10,7 @@ mod abi;
 pub use abi::{Opcode, Sqe};
 
 use crate::clock::Timespec;
+use crate::fd::make as make_descriptor;
 use crate::mem::{Advice, IoVec, Mapping, Prot};
 use crate::raw::{nr, syscall};
 use crate::{Errno, Fd, PAGE_SIZE, reserve};
@@ -100,9 +101,9 @@ unsafe impl Send for Ring {}
 
 /// The call itself. Returns what the kernel made of the parameters.
 fn make(entries: u32, mut params: Params) -> Result<(Fd, Params), Errno> {
+    let at = &raw mut params as usize;
     // SAFETY: the structure is the call's, and memory that it names is the ring's from now on.
-    let fd = unsafe { syscall!(nr::__NR_io_uring_setup, entries as usize, &raw mut params as usize)? };
-    let fd = Fd::made(fd);
+    let fd = make_descriptor(|| unsafe { syscall!(nr::__NR_io_uring_setup, entries as usize, at) })?;
     if params.features & FEATURES_NEEDED != FEATURES_NEEDED {
         return Err(Errno::NOSYS);
     }

@@ -13,7 +13,7 @@ use io_uring::{IoUring, opcode, types};
 use crate::context::Context;
 use crate::memory::{MIB, Memory, PAGE};
 use crate::outcome::{Failure, Outcome};
-use crate::{ensure, pattern, sys};
+use crate::{child, ensure, pattern, sys};
 
 const SEED: u64 = 0x1e4d;
 /// What is sent, and in what pieces.
@@ -48,13 +48,38 @@ pub fn zero_copy(context: &mut Context) -> Outcome {
     let arguments = [sender.as_raw_fd() as usize, level, option, value, len, 0];
     // SAFETY: the call reads an integer.
     sys::check("setsockopt", unsafe { sys::bare(libc::SYS_setsockopt, arguments) })?;
+    send_by_reference(&sender, &memory)?;
+    late(context, &memory, &receiver)
+}
+
+/// `zero-copy-shared`: the same, where another process asked for it, by a socket that is closed when all is sent.
+///
+/// *The story:* who is asked each half second was closed by then.
+pub fn zero_copy_shared(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    let (sender, receiver) = connection()?;
+    let asks = child::fork(|| {
+        let on = 1i32;
+        let (fd, option, len) = (sender.as_raw_fd(), libc::SO_ZEROCOPY, size_of::<i32>() as u32);
+        // SAFETY: the call reads an integer.
+        let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const on).cast(), len) };
+        sys::check("setsockopt", set as isize).map(drop)
+    })?;
+    asks.succeed("who asks")?;
+    send_by_reference(&sender, &memory)?;
+    drop(sender);
+    late(context, &memory, &receiver)
+}
+
+/// Sends the first of the memory by MSG_ZEROCOPY. It is to stay as it is until all was received.
+fn send_by_reference(sender: &TcpStream, memory: &Memory) -> Outcome {
     for piece in 0..LEN / PIECE {
         let (fd, address) = (sender.as_raw_fd(), memory.at(piece * PIECE));
         // SAFETY: the memory stays mapped until all of it was received.
         let sent = unsafe { libc::send(fd, address.cast(), PIECE, libc::MSG_ZEROCOPY) };
         ensure!(sys::check("send", sent)? == PIECE, "send took {sent} of {PIECE} bytes");
     }
-    late(context, &memory, &receiver)
+    Ok(())
 }
 
 /// A connection with room for all that is sent on the sender's side.

@@ -97,6 +97,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "splice-on" Holds lending::splice_on, "the same, passed on into sockets: the pipes are empty";
     "send-zc" Holds lending::send_zc, "io_uring sends from cold memory without copying";
     "zero-copy" Holds lending::zero_copy, "MSG_ZEROCOPY, asked for by the bare instruction";
+    "zero-copy-shared" Holds lending::zero_copy_shared, "the same, asked for by a child, and closed at once";
     "calls" Holds calls::calls, "getrandom, poll, stat, clocks, paths, ...";
     "futex" Holds calls::futex, "wait, wake, requeue on cold words";
     "futex-pi" Holds calls::futex_pi, "priority-inheriting locks";

@@ -22,6 +22,7 @@ use overspill_sim::report::explain::{Cost, Knee, Question};
 use overspill_sim::report::{Header, Row, explain, html, json, table};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
 use overspill_sim::trace::Format;
+use overspill_sim::trace::sightings::Learned;
 use overspill_sim::trace::workload::TraceWorkload;
 use overspill_sim::workload::{Filled, Workload};
 
@@ -224,8 +225,8 @@ struct Recorded {
     path: PathBuf,
     format: Option<Format>,
     content: Content,
-    /// The share of its times that is the program's own.
-    share: (u64, u64),
+    /// What only the whole of it tells.
+    learned: Learned,
     /// Pages have content from their first touch on.
     filled: bool,
     /// What its answers are about.
@@ -236,7 +237,7 @@ struct Recorded {
 
 impl Recorded {
     fn start(&self) -> Result<TraceWorkload> {
-        Ok(open(&self.path, self.format)?.with_share(self.share).with_content(self.filled))
+        Ok(open(&self.path, self.format)?.with_learned(self.learned.clone()).with_content(self.filled))
     }
 
     /// Goes through the trace; the result is its extent, and what must be said of answers from it.
@@ -244,7 +245,7 @@ impl Recorded {
         let mut trace = open(&self.path, self.format)?;
         let mut extent = Extent::default();
         extent.add(&mut trace).map_err(|error| anyhow!("{error}"))?;
-        self.share = trace.share();
+        self.learned = trace.learned();
         self.floor = trace.ram_bytes();
         self.filled = match self.content {
             Content::First => true,
@@ -278,7 +279,7 @@ impl Subject {
                 path,
                 format: args.from,
                 content: args.content,
-                share: (1, 1),
+                learned: Learned::default(),
                 filled: false,
                 question: time,
                 floor: None,

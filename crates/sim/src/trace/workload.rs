@@ -13,9 +13,8 @@
 use super::open::{Format, open};
 use super::oracle::OBJECTS_NOTE;
 use super::record::{AccessKind, AccessRecord, Record};
-use super::sightings::Sightings;
+use super::sightings::{Learned, Sightings};
 use super::{RecordReader, TraceError};
-use crate::time::{Nanos, muldiv};
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -33,8 +32,6 @@ pub struct TraceWorkload {
     first: Option<AccessRecord>,
     /// It is what a pager saw.
     live: bool,
-    /// Its times are to be multiplied by the first number and divided by the second.
-    share: (Nanos, Nanos),
     /// Turns that into accesses.
     sightings: Sightings,
     regions: Vec<RegionSpec>,
@@ -102,7 +99,6 @@ impl TraceWorkload {
             name,
             first,
             live,
-            share: (1, 1),
             sightings,
             regions,
             late_regions: Vec::new(),
@@ -147,17 +143,17 @@ impl TraceWorkload {
         self.live
     }
 
-    /// After the last access: of the times of a live trace so much is the program's own, see
-    /// [`Sightings::share`].
+    /// After the last access: what only the whole of a live trace tells.
     #[must_use]
-    pub fn share(&self) -> (Nanos, Nanos) {
-        if self.live { self.sightings.share() } else { (1, 1) }
+    pub fn learned(&self) -> Learned {
+        if self.live { self.sightings.learned() } else { Learned::default() }
     }
 
-    /// Times are this share of the trace's.
+    /// It was read before, and that was learned.
     #[must_use]
-    pub fn with_share(self, share: (Nanos, Nanos)) -> TraceWorkload {
-        TraceWorkload { share, ..self }
+    pub fn with_learned(mut self, learned: Learned) -> TraceWorkload {
+        self.sightings.know(learned);
+        self
     }
 
     fn fails(&self, problem: impl std::fmt::Display) -> WorkloadError {
@@ -189,7 +185,7 @@ impl TraceWorkload {
     fn access(&mut self, record: AccessRecord) -> Result<Access, WorkloadError> {
         let thread = self.small_number(record.thread, record.time_ns)?;
         let clock = &mut self.clocks[thread as usize];
-        let think_ns = muldiv(record.time_ns.saturating_sub(*clock), self.share.0, self.share.1);
+        let think_ns = self.sightings.own(record.time_ns.saturating_sub(*clock));
         *clock = record.time_ns.max(*clock);
         let mut is_new = false;
         let vpn = match &mut self.renumber {

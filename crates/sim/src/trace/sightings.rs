@@ -224,7 +224,7 @@ mod tests {
         let mut learned = Learned::default();
         loop {
             let mut sightings = Sightings::default();
-            let is_known = learned.stores.len() > 0;
+            let is_known = !learned.stores.is_empty();
             sightings.know(learned);
             for &(time_ns, vpn, op, argument) in records {
                 sightings.note(&PagerRecord { time_ns, vpn, thread: 0, space: 0, op, argument });

@@ -575,6 +575,13 @@ impl<P: SwapIn> Mm<P> {
         self.pages.swapped()
     }
 
+    /// Pages that left as zeroes, and that the program has neither touched nor dropped since: with RAM
+    /// enough they would have their frames still.
+    #[must_use]
+    pub fn pages_blank(&self) -> u32 {
+        self.pages.blank()
+    }
+
     /// Requests and unmaps under way.
     #[must_use]
     pub fn in_flight(&self) -> u32 {

@@ -91,6 +91,8 @@ pub struct Census {
     pub tree_peak_unpaged_bytes: u64,
     /// The most that it would have held at a time with RAM enough.
     pub tree_needed_bytes: u64,
+    /// ... with the pages that had left as zeroes by then.
+    pub tree_needed_most_bytes: u64,
     /// The most programs that lived at a time.
     pub most_at_once: u64,
     /// What processes held that were stopped.
@@ -248,9 +250,10 @@ impl Census {
         self.living.values().any(Record::is_unsettled)
     }
 
-    /// So much the tree would hold now with RAM enough.
-    pub fn need(&mut self, bytes: u64) {
+    /// So much the tree would hold now with RAM enough; so much more with what left as zeroes.
+    pub fn need(&mut self, bytes: u64, blank_bytes: u64) {
         self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
+        self.tree_needed_most_bytes = self.tree_needed_most_bytes.max(bytes + blank_bytes);
     }
 
     /// Is it a copy of its parent that may call exec any moment, and has done nothing else?

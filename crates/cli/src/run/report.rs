@@ -216,6 +216,8 @@ pub struct Report {
     /// What the whole tree would have held at a time with RAM enough, each page once; with
     /// `--per-process` the largest process.
     pub needed_bytes: u64,
+    /// The same with what had left RAM as zeroes and was neither touched nor dropped since.
+    pub needed_most_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
     /// ... and `--strict` ended the program for it.
@@ -367,6 +369,7 @@ impl Report {
             .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
         if !args.tuning.per_process {
             report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
+            report.needed_most_bytes = report.needed_most_bytes.max(census.tree_needed_most_bytes);
         }
         let lives_ns = waiters(&records).map(Record::lived_ns).sum::<u64>() + census.left_out_lives_ns;
         let blocked = waiters(&records).map(Record::blocked_ns);
@@ -430,6 +433,7 @@ impl Report {
             agent_ns += agent.counter("agent_cpu_ns");
             agent_system_ns += agent.counter("agent_system_ns");
             self.needed_bytes = self.needed_bytes.max(agent.counter("needed_peak_bytes"));
+            self.needed_most_bytes = self.needed_most_bytes.max(agent.counter("needed_most_peak_bytes"));
             self.swap_full |= agent.events & events::SWAP_FULL != 0 || agent.state == state::STRICT_FULL;
             self.strict_ended |= agent.state == state::STRICT_FULL;
             self.swap_peak_bytes = self.swap_peak_bytes.max(agent.counter("swap_peak_bytes"));

@@ -41,8 +41,7 @@ const PIECE_BYTES: u64 = 2 << 20;
 /// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
 const HEADROOM_SHARE: u64 = 24;
 /// What left as zeroes is told from this part of the need on.
-const EMPTIED_SHARE: u64 = 4;
-const PAGE_BYTES: u64 = 4096;
+const EMPTIED_SHARE: u64 = 16;
 /// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
 const RESERVE_BYTES: u64 = 16 << 20;
 const RESERVE_SHARE: u64 = 7;
@@ -248,7 +247,6 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let (ram, share) = (report.ram_bytes, report.stalled_share);
     // What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody
     // has tried.
-    let emptied = emptied_bytes(report);
     let enough = rounded(needed(report, tuning));
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
@@ -273,7 +271,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     if is_slow {
         waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
     }
-    let at_most = if emptied > 0 { "no more than " } else { "" };
+    let at_most = if is_upper_bound(report) { "no more than " } else { "" };
     waited.push_str(&unpaged(report).unwrap_or_default());
     waited.push_str(&stopped(report).unwrap_or_default());
     let avoids = format!("{at_most}{} would avoid that", human::bytes(enough));
@@ -304,14 +302,20 @@ fn is_brief(report: &Report) -> bool {
     report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
 }
 
-/// Pages that left as they held zeroes only are in nobody's books any more. Each may have been another
-/// one; most programs have few of them, often the same.
+/// What was needed, with the pages that had left as they held zeroes only. Such a page counts until it is
+/// touched again, when it has a frame, or dropped. It may have been filled ahead of a program that never
+/// came to it.
 ///
 /// *The story:* a program read a GiB of zeroes in 100 MiB. All left RAM again and again, and it "never
-/// needed more than 99".
-fn emptied_bytes(report: &Report) -> u64 {
-    let bytes = report.sum("zero_dropped").saturating_mul(PAGE_BYTES);
-    if bytes > report.needed_bytes / EMPTIED_SHARE { bytes } else { 0 }
+/// needed more than 99". *The other story:* each page that left so counted as another one, each time, of all
+/// processes that ever were: of four at a time that hold 241 MiB "no more than 720" was told, and 2130.
+fn needed_most(report: &Report) -> u64 {
+    report.needed_most_bytes.max(report.needed_bytes)
+}
+
+/// Is much of what was needed pages of zeroes, which may never have been touched?
+fn is_upper_bound(report: &Report) -> bool {
+    needed_most(report) - report.needed_bytes > report.needed_bytes / EMPTIED_SHARE
 }
 
 /// With so much nothing would be paged out: what was needed, or held where nothing was paged, and
@@ -322,7 +326,7 @@ fn emptied_bytes(report: &Report) -> u64 {
 /// paged 16 MiB out.
 fn needed(report: &Report, tuning: &Tuning) -> u64 {
     let needed = match report.is_paged() {
-        true => report.needed_bytes + emptied_bytes(report),
+        true => needed_most(report),
         false => peak(report, tuning).max(report.brief_peak_bytes),
     };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
@@ -439,20 +443,23 @@ mod tests {
         assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
     }
 
-    /// See [`emptied_bytes`].
+    /// See [`needed_most`].
     #[test]
-    fn what_leaves_as_zeroes_has_left() {
-        let emptied = |pages: u64| {
+    fn what_leaves_as_zeroes_has_left_and_counts_once() {
+        let emptied = |drops: u64, blank_mib: u64| {
             judged(|report| {
                 report.vmstat.clear();
-                report.pager = [("zero_dropped", pages)].into();
+                report.pager = [("zero_dropped", drops)].into();
+                report.needed_most_bytes = report.needed_bytes + (blank_mib << 20);
             })
         };
-        let (none, few, many) = (emptied(0), emptied(1000), emptied(50_000));
+        let (none, few, many) = (emptied(0, 0), emptied(1000, 4), emptied(50_000, 195));
         assert_eq!((none.kind, few.kind, many.kind), ("fits", "comfortable", "comfortable"));
-        assert!(few.text.ends_with("; 361.0 MiB would avoid that"), "{few:?}");
+        assert!(few.text.ends_with("; 365.0 MiB would avoid that"), "{few:?}");
         assert!(many.text.ends_with("; no more than 570.0 MiB would avoid that"), "{many:?}");
         assert!(many.next.contains("--ram 570M"), "{many:?}");
+        let again = emptied(500_000, 4);
+        assert_eq!(again.next, few.next, "the same page may leave so any number of times");
     }
 
     #[test]

@@ -493,7 +493,8 @@ impl Watcher {
             }
             managed.push(report);
         }
-        self.census.need(self.needed(looks, &managed));
+        let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
+        self.census.need(self.needed(looks, &managed), blank);
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
         self.loans = Watcher::loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();

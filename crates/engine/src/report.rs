@@ -327,6 +327,7 @@ impl Report {
             (&c.pgfault, stats.pgfault),
             (&c.pgmajfault, stats.pgmajfault),
             (&c.pswpin, stats.pswpin - packed.zswpin),
+            (&c.files_read, stats.file_in),
             (&c.pswpout, stats.pswpout - packed.taken + packed.zswpwb),
             (&c.zswpin, packed.zswpin),
             (&c.zswpout, packed.zswpout),

@@ -317,6 +317,8 @@ counters! {
     files_managed,
     /// Their bytes.
     files_managed_bytes,
+    /// Pages read from them; in `pswpin`, too.
+    files_read,
     /// Mappings of files that were left to the kernel as the budget had room for them, all told.
     files_kept,
     /// Their bytes.

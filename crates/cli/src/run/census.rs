@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use overspill_engine::shared::state;
 
 use super::descendants::{Look, of_pid};
+use super::others::OtherRun;
 use super::shared_page::Report as AgentReport;
 pub use record::{Record, UNKEPT_BYTES};
 
@@ -245,6 +246,18 @@ impl Census {
         }
     }
 
+    /// The agent of another run has a living program, or has it no more.
+    pub fn belongs(&mut self, pid: u32, run: Option<OtherRun>) {
+        if let Some(record) = self.living.get_mut(&pid) {
+            record.belongs(run);
+        }
+    }
+
+    /// Has another run's agent any of those that live?
+    pub fn has_other_runs(&self) -> bool {
+        self.living.values().any(|record| record.other_run.is_some())
+    }
+
     /// Is there a program that was seen for the first time just now, and of which nothing is known yet?
     pub fn is_unsettled(&self) -> bool {
         self.living.values().any(Record::is_unsettled)
@@ -354,6 +367,7 @@ impl Census {
             record.anon_peak_bytes > UNKEPT_BYTES
                 && record.claim.is_none()
                 && !record.is_copy
+                && record.other_run.is_none()
                 && record.objection.is_some()
         };
         self.living.values().find(|record| cannot_be(record) || record.lasts())?.complaint()

@@ -7,6 +7,7 @@ use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
 use super::census::Record;
+use super::others::OtherRun;
 use super::scanning::Scanning;
 use super::shared_page::{LEVELS, Report as AgentReport};
 use super::verdict::{self, Verdict};
@@ -185,6 +186,10 @@ pub struct Report {
     pub programs_at_once: u64,
     /// See there.
     pub programs_unmanaged: u64,
+    /// ... how many had the agent of a run within this one, and which run that was.
+    pub programs_of_other_runs: u64,
+    /// See there.
+    pub other_runs: Option<String>,
     /// ... and had not ended when the command had.
     pub programs_left: u64,
     /// The most that the whole tree held at a time: anonymous and shared memory.
@@ -384,7 +389,8 @@ impl Report {
 
     /// Who was managed, and what was held.
     fn judge_records(&mut self, run: &Run<'_>, records: &[Record]) {
-        let unmanaged = || records.iter().filter(|record| !record.is_managed());
+        let unmanaged = || records.iter().filter(|record| !record.is_managed() && record.other_run.is_none());
+        self.note_other_runs(records);
         let peak = |record: &&Record| record.anon_peak_bytes + record.shmem_peak_bytes;
         self.programs_unmanaged = unmanaged().count() as u64;
         self.programs_left = records.iter().filter(|record| record.is_left).count() as u64;
@@ -400,7 +406,8 @@ impl Report {
         } else {
             self.partly_unmanaged_reason = reason;
         }
-        self.managed = self.programs_unmanaged == 0 && self.programs_total > 0 && !self.overlooked;
+        let has_others = self.programs_unmanaged + self.programs_of_other_runs > 0;
+        self.managed = !has_others && self.programs_total > 0 && !self.overlooked;
         let kept_peak = records.iter().map(|record| record.anon_peak_bytes).max().unwrap_or(0);
         let process_peak = kept_peak.max(run.watched.census.left_out_anon_bytes);
         self.resident_peak_bytes = self.resident_peak_bytes.max(process_peak);
@@ -419,6 +426,22 @@ impl Report {
         } else if !explains(most(|record| record.looked_peak_bytes.max(record.anon_peak_bytes))) {
             self.brief_peak_bytes = reached;
         }
+    }
+
+    fn note_other_runs(&mut self, records: &[Record]) {
+        let of = |record: &Record| record.other_run.clone().filter(|_| !record.is_managed());
+        let runs: Vec<OtherRun> = records.iter().filter_map(of).collect();
+        self.programs_of_other_runs = runs.len() as u64;
+        let mut launchers: Vec<u32> = runs.iter().map(|run| run.launcher).collect();
+        launchers.sort_unstable();
+        launchers.dedup();
+        self.other_runs = match launchers[..] {
+            [] => None,
+            [launcher] => {
+                Some(format!("another run of overspill (pid {launcher}), with a budget of its own"))
+            }
+            _ => Some(format!("{} other runs of overspill, with budgets of their own", launchers.len())),
+        };
     }
 
     fn add_up<'a>(&mut self, agents: impl Iterator<Item = &'a AgentReport>) {

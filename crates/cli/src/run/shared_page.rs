@@ -217,6 +217,12 @@ impl SharedPage {
         Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))?, token })
     }
 
+    /// The same, if it is of this version's layout.
+    pub fn at(address: &str) -> Option<SharedPage> {
+        let SharedPage { file, token } = SharedPage::open(address).ok()?;
+        SharedPage::of(file).map(|page| SharedPage { token, ..page })
+    }
+
     /// The memory of another launcher, if the file is of this version's layout: only to be read.
     pub fn of(file: File) -> Option<SharedPage> {
         let page = SharedPage { file, token: 0 };

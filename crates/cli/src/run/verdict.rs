@@ -40,6 +40,8 @@ const UNPAGED_SHARE: u64 = 8;
 const PIECE_BYTES: u64 = 2 << 20;
 /// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
 const HEADROOM_SHARE: u64 = 24;
+/// ... and so much more where several have it together.
+const SEVERAL_SHARE: u64 = 32;
 /// What left as zeroes is told from this part of the need on.
 const EMPTIED_SHARE: u64 = 16;
 /// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
@@ -50,7 +52,7 @@ const RESERVE_SHARE: u64 = 7;
 #[derive(Serialize, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// `fits`, `comfortable`, `works` or `thrashes` if all was seen and kept; else `exceeded`,
-    /// `unmanaged`, `partly_unmanaged`, `killed`, `went_on`, `swap_full`, `strict_ended`,
+    /// `unmanaged`, `partly_unmanaged`, `other_run`, `killed`, `went_on`, `swap_full`, `strict_ended`,
     /// `strict_refused`, `read_error` or `file_read_error`.
     pub kind: &'static str,
     /// The line for people.
@@ -125,7 +127,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
     let programs = if tuning.per_process { 1 } else { report.programs_at_once };
-    let bound = match paged {
+    let bound = match paged || report.programs_of_other_runs > 0 {
         true => bound_bytes(ram, programs),
         false => allowed,
     };
@@ -135,6 +137,8 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let mut text = format!("went above the budget, to {held}");
         if let Some(reason) = report.unmanaged_reason.as_ref().or(report.partly_unmanaged_reason.as_ref()) {
             text.push_str(&format!("; unmanaged was {reason}"));
+        } else if let Some(others) = of_other_runs(report) {
+            text.push_str(&format!("; {others}"));
         } else if report.tree_peak_shmem_bytes > report.tree_peak_bytes / 16 {
             let shared = human::bytes(report.tree_peak_shmem_bytes);
             text.push_str(&format!(", {shared} of it shared memory, which is not managed"));
@@ -199,6 +203,7 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let text = format!("a program had {brief} in RAM, files included, and ended before more was seen");
         doubts.push(("partly_unmanaged", text));
     }
+    doubts.extend(of_other_runs(report).map(|text| ("other_run", text)));
     doubts.extend(killed(report).map(|text| ("killed", text)));
     if report.programs_left > 0 {
         let left = report.programs_left;
@@ -209,6 +214,13 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let next = if is_unmanaged { "overspill doctor".into() } else { again() };
     let seen = if ["killed", "went_on"].contains(&kind) { "until then" } else { "were seen" };
     Some(Verdict { kind, text: format!("{}; {held} at most {seen}", texts.join("; ")), next })
+}
+
+/// What this run cannot tell of, as another one within it managed it.
+fn of_other_runs(report: &Report) -> Option<String> {
+    let (some, all) = (report.programs_of_other_runs, report.programs_total);
+    let verb = if some == 1 { "was" } else { "were" };
+    report.other_runs.as_ref().map(|runs| format!("{some} of {all} programs {verb} managed by {runs}"))
 }
 
 /// Was the command ended, or somebody whose end it tells, as shells do (128 and the signal's number)?
@@ -323,14 +335,20 @@ fn is_upper_bound(report: &Report) -> bool {
 /// fast it would is not known.
 ///
 /// *The story:* what it grew by while it paged was taken, and python3 was told 67 MiB, in which it
-/// paged 16 MiB out.
+/// paged 16 MiB out. *The other story:* four programs that held 216 MiB together when they were looked at,
+/// and paged in 250, were told 242.
 fn needed(report: &Report, tuning: &Tuning) -> u64 {
-    let needed = match report.is_paged() {
+    let is_paged = report.is_paged();
+    let needed = match is_paged {
         true => needed_most(report),
         false => peak(report, tuning).max(report.brief_peak_bytes),
     };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
-    needed + needed / HEADROOM_SHARE
+    // Each that grows fast has something kept free for it.
+    let are_several = is_paged && report.programs_at_once > 1 && !tuning.per_process;
+    let several = if are_several { needed / SEVERAL_SHARE } else { 0 };
+    let least = if is_paged { report.ram_bytes + report.ram_bytes / HEADROOM_SHARE } else { 0 };
+    (needed + several + needed / HEADROOM_SHARE).max(least)
 }
 
 /// The same command with another budget, one that `run` takes.
@@ -612,6 +630,21 @@ mod tests {
         assert!(fits.next.starts_with("overspill run --ram 72M "), "{}", fits.next);
     }
 
+    /// See [`needed`].
+    #[test]
+    fn what_paged_needs_more_than_it_had() {
+        let next = |needed: u64, at_once: u64| {
+            judged(|report| {
+                (report.ram_bytes, report.tree_peak_bytes) = (250 << 20, 221 << 20);
+                (report.needed_bytes, report.programs_at_once) = (needed << 20, at_once);
+            })
+            .next
+        };
+        assert!(next(216, 4).contains("--ram 261M "), "{}", next(216, 4));
+        assert!(next(243, 4).contains("--ram 278M "), "{}", next(243, 4));
+        assert!(next(243, 1).contains("--ram 270M "), "{}", next(243, 1));
+    }
+
     /// *The story:* a static program of 48 MiB that lived for 35 ms: "fits: 180 KiB".
     #[test]
     fn what_nobody_saw_is_not_praised() {
@@ -666,6 +699,28 @@ mod tests {
         assert!(fits.text.starts_with("fits: never needed more than 66.0 MiB, files included"), "{fits:?}");
         assert!(fits.next.contains("--ram 79M "), "{fits:?}");
         assert_eq!(brief(20).kind, "partly_unmanaged");
+    }
+
+    /// *The story:* see `others`. A launcher has 2 MiB itself.
+    #[test]
+    fn what_another_run_manages_is_no_doubt_about_limits() {
+        let other = |mib: u64| {
+            judged(|report| {
+                report.vmstat.clear();
+                (report.programs_total, report.programs_of_other_runs) = (4, 1);
+                report.other_runs = Some("another run of overspill (pid 7), with a budget of its own".into());
+                report.tree_peak_bytes = mib << 20;
+            })
+        };
+        let within = other(102);
+        assert_eq!(within.kind, "other_run");
+        let expected = "1 of 4 programs was managed by another run of overspill (pid 7), with a budget of its \
+                        own; 102.0 MiB at most were seen";
+        assert_eq!(within.text, expected);
+        assert!(within.next.starts_with("overspill run --ram 100M "), "{within:?}");
+        let above = other(160);
+        assert_eq!(above.kind, "exceeded");
+        assert!(above.text.contains("to 160.0 MiB; 1 of 4 programs was managed by another"), "{above:?}");
     }
 
     /// See [`doubt`].

@@ -99,7 +99,8 @@ fn not_text<T>(words: &[OsString], parse: impl Fn(Vec<OsString>) -> Result<T, cl
     let Some(index) = (1..words.len()).find(is_it) else {
         let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("OVERSPILL_"));
         let variable = std::env::vars_os().find(|(name, value)| own(name) && !is_text(value));
-        return variable.map_or("one of the words".into(), |(name, _)| format!("{} =", name.display()));
+        return variable
+            .map_or("one of the words".into(), |(name, _)| format!("the value of {}", name.display()));
     };
     let shown = |word: &OsString| format!("`{}`", word.as_encoded_bytes().escape_ascii());
     match words[..index].last().filter(|word| word.as_encoded_bytes().starts_with(b"--")) {

@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_colon_wants_something_behind_it() {
         for text in ["seq:", "stride:", "mixed:"] {
-            let error = parse(text).err().expect("it is refused").to_string();
+            let error = parse(text).expect_err("it is refused").to_string();
             assert_eq!(error, format!("nothing follows the colon of `{text}`"));
         }
     }

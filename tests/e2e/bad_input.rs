@@ -52,6 +52,8 @@ pub fn tests() -> Vec<Test> {
     tests.push(Test::new("bad-input::setuid-program", setuid_program));
     tests.push(Test::new("bad-input::doctor", doctor));
     tests.push(Test::new("bad-input::file-size", file_size));
+    tests.push(Test::new("bad-input::doubtful-flag", doubtful_flag));
+    tests.push(Test::new("bad-input::configuration-pipe", configuration_pipe));
     tests
 }
 
@@ -64,6 +66,31 @@ fn file_size(context: &Context) -> Outcome {
     let said = say(command)?;
     ensure!(said.code == Some(125), "it ended with {:?}: {}", said.code, said.stderr);
     ensure!(said.stderr.contains("File too large"), "it says {:?}", said.stderr);
+    Ok(())
+}
+
+/// *The story:* `OVERSPILL_STRICT=maybe` was a yes, without a word.
+fn doubtful_flag(context: &Context) -> Outcome {
+    for flag in ["STRICT", "ENCRYPT", "QUIET"] {
+        let mut command = Command::new(&context.overspill);
+        command.args(["run", "--ram", "64M", "--", "/bin/true"]).env(format!("OVERSPILL_{flag}"), "maybe");
+        let said = say(command)?;
+        ensure!(said.code == Some(125), "{flag}: it ended with {:?}: {}", said.code, said.stderr);
+        let is_clear = said.stderr.contains("'maybe'") && said.stderr.contains("yes or on");
+        ensure!(is_clear && said.stderr.lines().count() == 1, "it says {:?}", said.stderr);
+    }
+    Ok(())
+}
+
+/// *The story:* a configuration file that is a pipe was read for ever.
+fn configuration_pipe(context: &Context) -> Outcome {
+    let mut command = Command::new("sh");
+    let line =
+        "rm -f \"$1\"; mkfifo \"$1\" && OVERSPILL_CONFIG=$1 timeout 20 \"$0\" run --ram 64M -- /bin/true";
+    command.args(["-c", line]).arg(&context.overspill).arg(context.path("configuration-pipe"));
+    let said = say(command)?;
+    ensure!(said.code == Some(125), "it ended with {:?}: {}", said.code, said.stderr);
+    ensure!(said.stderr.contains("it is a pipe"), "it says {:?}", said.stderr);
     Ok(())
 }
 

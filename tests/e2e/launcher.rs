@@ -21,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("launcher::hidden", hidden),
         Test::new("launcher::zeroes", zeroes),
         Test::new("launcher::within-a-run", within_a_run),
+        Test::new("launcher::within-a-strict-run", within_a_strict_run),
     ]
 }
 
@@ -136,5 +137,29 @@ fn within_a_run(context: &Context) -> Outcome {
     let report: Value = serde_json::from_str(&read(&json)?).map_err(|error| error.to_string())?;
     let out = report["vmstat"]["pgsteal_anon"].as_u64().unwrap_or(0);
     ensure!(report["managed"] == true && out > 0, "{}", finished.complain(&format!("{out}: {report}")));
+    let outer = &finished.report()?["verdict"];
+    ensure!(outer["kind"] == "other_run", "{}", finished.complain(&outer.to_string()));
+    Ok(())
+}
+
+/// *The story:* what an inner run managed was "unmanaged" for the outer one, as a sandbox kept the library
+/// from it, and under `--strict` it was ended for that. The inner one might have any budget.
+fn within_a_strict_run(context: &Context) -> Outcome {
+    let overspill = text(&context.overspill);
+    let (json, swap) = (context.path("launcher-inner-strict.report"), text(&context.swap));
+    // Long enough for who has no agent to be ended.
+    let script = "dd if=/dev/urandom of=/dev/null bs=60M count=1 2>/dev/null; \
+                  exec dd if=/dev/urandom of=/dev/null bs=40M count=60";
+    let finished = Launch::new(context, "launcher-outer-strict", overspill)
+        .args(["run", "--ram", "90M", "--swap", &swap, "--json", &text(&json), "--", "sh", "-c", script])
+        .options(["--strict"])
+        .ram(32 * MIB)
+        .timeout(150)
+        .run()?;
+    finished.succeeded()?;
+    let report: Value = serde_json::from_str(&read(&json)?).map_err(|error| error.to_string())?;
+    ensure!(report["ram_bytes"] == 32 * MIB, "{}", finished.complain(&report["ram_bytes"].to_string()));
+    let outer = &finished.report()?["verdict"];
+    ensure!(outer["kind"] == "other_run", "{}", finished.complain(&outer.to_string()));
     Ok(())
 }

@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::bench::What;
@@ -21,6 +21,7 @@ use crate::policy::ReadAhead;
 use crate::reclaim_policy::Reclaim;
 use crate::size::{Size, parse_budget, parse_swap_max};
 use crate::swap::arg::SwapArg;
+use crate::usage::yes_or_no;
 use crate::{record, sim, swap, top, trace};
 
 const EXAMPLES: &str = "\
@@ -287,7 +288,7 @@ pub struct Tuning {
           value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
     pub swap: Vec<SwapArg>,
     /// Overwrite the files and devices of --swap, whatever is in them
-    #[arg(long, env = "OVERSPILL_ERASE", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "OVERSPILL_ERASE", value_parser = yes_or_no,
           action = ArgAction::SetTrue)]
     pub erase: bool,
     /// Spill no more than this, all processes together [default: 15/16 of what is free in the file
@@ -303,7 +304,7 @@ pub struct Tuning {
     pub max_pool_percent: Option<u32>,
     /// Let compressed pages take all that --max-pool-percent allows from the start, whatever that
     /// costs
-    #[arg(long, env = "OVERSPILL_FIXED_POOL", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_FIXED_POOL", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub fixed_pool: bool,
     /// What to read beside the page that is wanted.
     #[arg(long, env = "OVERSPILL_READAHEAD", value_name = "POLICY", help = ReadAhead::help())]
@@ -318,7 +319,7 @@ pub struct Tuning {
     pub idle: Option<Idle>,
     /// End the program when swap is full, instead of letting it exceed its budget, and for what
     /// nobody pages: more than 4 MiB of a process without an agent, shared memory above the budget
-    #[arg(long, env = "OVERSPILL_STRICT", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_STRICT", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub strict: bool,
     /// What becomes of the program when swap is full: it goes on above its budget (until less than
     /// a sixteenth of the machine's RAM is left, or of what its memory cgroup gives), is stopped, or
@@ -327,30 +328,30 @@ pub struct Tuning {
     #[arg(long, env = "OVERSPILL_ON_FULL", value_name = "WHAT")]
     pub on_full: Option<OnFull>,
     /// Give each process all of the budget, instead of dividing it between the processes of the tree
-    #[arg(long, env = "OVERSPILL_PER_PROCESS", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_PER_PROCESS", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub per_process: bool,
     /// Manage large mappings of files, too, that are read or have stores of the program's own: of
     /// at least SIZE bytes, or of half the budget
     #[arg(long, env = "OVERSPILL_FILES", value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     pub files: Option<Option<Size>>,
     /// Leave all mappings of files to the kernel
-    #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub no_files: bool,
     /// Evict by write-protect, write and drop, even where the kernel can move pages; programs that
     /// do direct I/O of their own may lose data then
-    #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_NO_MOVE", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub no_move: bool,
     /// Use threads for I/O, even where io_uring works
-    #[arg(long, env = "OVERSPILL_NO_URING", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_NO_URING", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub no_uring: bool,
     /// Encrypt what is spilled, under a key that is nowhere but in memory: nobody can read it
     /// later, and what was changed meanwhile is noticed
-    #[arg(long, env = "OVERSPILL_ENCRYPT", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "OVERSPILL_ENCRYPT", value_parser = yes_or_no,
           action = ArgAction::SetTrue, conflicts_with = "no_checksum")]
     pub encrypt: bool,
     /// Believe what comes back from swap, without comparing its checksum: to measure what that
     /// costs
-    #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "OVERSPILL_NO_CHECKSUM", value_parser = yes_or_no,
           action = ArgAction::SetTrue)]
     pub no_checksum: bool,
 }
@@ -375,7 +376,7 @@ pub struct RunArgs {
     #[arg(short, long, env = "OVERSPILL_OUTPUT", value_name = "FILE", value_parser = output::file_name())]
     pub output: Option<PathBuf>,
     /// No summary, no warnings
-    #[arg(short, long, env = "OVERSPILL_QUIET", value_parser = FalseyValueParser::new(), action = ArgAction::SetTrue)]
+    #[arg(short, long, env = "OVERSPILL_QUIET", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub quiet: bool,
     /// The program and its arguments: everything from the first word that is no option
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]

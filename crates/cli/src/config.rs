@@ -3,6 +3,7 @@
 //! parsers judge them.
 
 use std::ffi::OsString;
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,6 +28,10 @@ struct Setting {
 /// file.
 pub fn apply(command: clap::Command) -> Result<clap::Command> {
     let Some(path) = path() else { return Ok(command) };
+    // Whoever writes to a pipe, if anybody does: it was waited for, without a word.
+    if std::fs::metadata(&path).is_ok_and(|about| about.file_type().is_fifo()) {
+        bail!("{}: it is a pipe, and no configuration file", path.display());
+    }
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         // A file that was asked for by name has to be there.
@@ -176,6 +181,9 @@ mod tests {
         let unknown = run("rom = 1G", &["overspill", "run", "true"]).err().unwrap();
         assert!(unknown.to_string().contains("no option `rom` (did you mean `ram`?)"), "{unknown}");
         assert!(run("ram = 3X", &["overspill", "run", "true"]).is_err());
+        let doubtful = run("ram = 1G\nstrict = maybe", &["overspill", "run", "true"]).err().unwrap();
+        assert!(doubtful.to_string().contains("invalid value 'maybe' for '--strict'"), "{doubtful}");
+        assert!(!run("ram = 1G\nstrict = off", &["overspill", "run", "true"]).unwrap().tuning.strict);
     }
 
     /// See [`apply_settings`].

@@ -6,7 +6,6 @@ mod precedence;
 use std::ffi::OsString;
 
 use anyhow::Result;
-use clap::builder::FalseyValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, CommandFactory, FromArgMatches};
 use overspill_sim::nearest;
@@ -31,6 +30,20 @@ pub fn table() -> clap::Command {
     })
 }
 
+/// Whether a flag is set that comes from the environment or a configuration file, where it has a value. An
+/// empty variable is one that is not set.
+///
+/// *The story:* `OVERSPILL_STRICT=maybe` was a yes, as all was that is no `no`.
+pub fn yes_or_no(value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "" | "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("in the environment, or a configuration file, a flag is 1, true, yes or on, or it is 0, \
+                  false, no or off"
+            .into()),
+    }
+}
+
 fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
     if command.is_hide_set() {
         return command;
@@ -44,7 +57,7 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
         let variable = format!("OVERSPILL_{prefix}{long}").replace('-', "_").to_uppercase();
         match arg.get_action() {
             ArgAction::Help | ArgAction::HelpLong | ArgAction::HelpShort | ArgAction::Version => arg,
-            ArgAction::SetTrue => arg.env(variable).value_parser(FalseyValueParser::new()),
+            ArgAction::SetTrue => arg.env(variable).value_parser(yes_or_no),
             _ => arg.env(variable),
         }
     })
@@ -55,9 +68,44 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
 pub fn parse() -> Result<Result<Cli, u8>> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let command = precedence::settled(config::apply(table())?, &words);
-    match parse_from(command, words.into_iter()) {
+    match parse_from(command.clone(), words.iter().cloned()) {
         Ok(cli) => Ok(Ok(cli)),
+        Err(error) if error.kind() == ErrorKind::InvalidUtf8 => {
+            let place = not_text(&words, |words| parse_from(command.clone(), words.into_iter()));
+            stderr::say!("overspill: {place} is no text (UTF-8)");
+            Ok(Err(exit::OWN_FAILURE))
+        }
         Err(error) => say(&error).map(Err),
+    }
+}
+
+/// Which word it is that has to be text and is not: of the others that are not it is not asked. Else it is
+/// a variable.
+///
+/// *The story:* "invalid UTF-8 was detected in one or more arguments" did not say in which.
+fn not_text<T>(words: &[OsString], parse: impl Fn(Vec<OsString>) -> Result<T, clap::Error>) -> String {
+    let is_text = |word: &OsString| word.to_str().is_some();
+    let alone = |index: usize| {
+        let others = words.iter().enumerate().map(|(at, word)| match at == index {
+            true => word.clone(),
+            false => word.to_string_lossy().into_owned().into(),
+        });
+        others.collect::<Vec<OsString>>()
+    };
+    let is_it = |&index: &usize| {
+        let complaint = parse(alone(index)).err();
+        !is_text(&words[index]) && complaint.is_some_and(|error| error.kind() == ErrorKind::InvalidUtf8)
+    };
+    let Some(index) = (1..words.len()).find(is_it) else {
+        let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("OVERSPILL_"));
+        let variable = std::env::vars_os().find(|(name, value)| own(name) && !is_text(value));
+        return variable
+            .map_or("one of the words".into(), |(name, _)| format!("the value of {}", name.display()));
+    };
+    let shown = |word: &OsString| format!("`{}`", word.as_encoded_bytes().escape_ascii());
+    match words[..index].last().filter(|word| word.as_encoded_bytes().starts_with(b"--")) {
+        Some(option) => format!("{} of {}", shown(&words[index]), option.display()),
+        None => shown(&words[index]),
     }
 }
 
@@ -285,6 +333,38 @@ mod tests {
             let complaint = complaint(line);
             assert!(complaint.contains(part), "{line}: {complaint}");
             assert!(!complaint.contains('\n') && !complaint.starts_with("error"), "{complaint}");
+        }
+    }
+
+    /// See [`not_text`].
+    #[test]
+    fn what_is_no_text_is_named() {
+        use std::os::unix::ffi::OsStringExt;
+        let words =
+            |line: &[&[u8]]| line.iter().map(|word| OsString::from_vec(word.to_vec())).collect::<Vec<_>>();
+        let named = |line: &[&[u8]]| {
+            let words = words(line);
+            assert_eq!(
+                parse_from(table(), words.iter().cloned()).err().unwrap().kind(),
+                ErrorKind::InvalidUtf8
+            );
+            not_text(&words, |words| parse_from(table(), words.into_iter()))
+        };
+        let (ram, own) = (b"--ram", b"--swap-max=\xfe");
+        assert_eq!(named(&[b"overspill", b"run", ram, b"\xff", b"--", b"echo", b"\xff"]), r"`\xff` of --ram");
+        assert_eq!(named(&[b"overspill", b"run", ram, b"1G", own, b"echo", b"\xff"]), r"`--swap-max=\xfe`");
+    }
+
+    /// See [`yes_or_no`].
+    #[test]
+    fn a_flag_is_yes_or_no() {
+        for (value, is) in
+            [("1", true), ("Yes", true), ("ON", true), ("0", false), ("off", false), ("", false)]
+        {
+            assert_eq!(yes_or_no(value), Ok(is), "{value}");
+        }
+        for value in ["maybe", "2", "y", "tru", " ", "nope"] {
+            assert!(yes_or_no(value).is_err(), "{value}");
         }
     }
 

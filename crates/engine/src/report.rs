@@ -291,10 +291,14 @@ impl Report {
         add(&counters.resident_samples, 1);
     }
 
-    /// Tells how much memory the program has, in RAM or not, each page once.
-    pub fn sample_needed(&mut self, bytes: u64) {
-        self.process.counters.needed_bytes.store(bytes, Ordering::Relaxed);
-        raise(&self.process.counters.needed_peak_bytes, bytes);
+    /// Tells how much memory the program has, in RAM or not, each page once; and how much of it left as
+    /// zeroes, which is nowhere.
+    pub fn sample_needed(&mut self, bytes: u64, blank_bytes: u64) {
+        let counters = &self.process.counters;
+        counters.needed_bytes.store(bytes, Ordering::Relaxed);
+        counters.blank_bytes.store(blank_bytes, Ordering::Relaxed);
+        raise(&counters.needed_peak_bytes, bytes);
+        raise(&counters.needed_most_peak_bytes, bytes + blank_bytes);
     }
 
     /// Tells how much of what is resident cannot be paged.
@@ -323,6 +327,7 @@ impl Report {
             (&c.pgfault, stats.pgfault),
             (&c.pgmajfault, stats.pgmajfault),
             (&c.pswpin, stats.pswpin - packed.zswpin),
+            (&c.files_read, stats.file_in),
             (&c.pswpout, stats.pswpout - packed.taken + packed.zswpwb),
             (&c.zswpin, packed.zswpin),
             (&c.zswpout, packed.zswpout),

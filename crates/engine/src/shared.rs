@@ -69,7 +69,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -293,6 +293,11 @@ counters! {
     needed_bytes,
     /// The largest `needed_bytes` seen.
     needed_peak_bytes,
+    /// Pages that left RAM as zeroes and have not been touched since, nor dropped: with RAM enough they
+    /// would be held beside `needed_bytes`.
+    blank_bytes,
+    /// The most seen of both together.
+    needed_most_peak_bytes,
     /// Anonymous memory that cannot be paged, without the agent's own.
     fixed_bytes,
     /// Bytes in use in the swap area.
@@ -312,6 +317,8 @@ counters! {
     files_managed,
     /// Their bytes.
     files_managed_bytes,
+    /// Pages read from them; in `pswpin`, too.
+    files_read,
     /// Mappings of files that were left to the kernel as the budget had room for them, all told.
     files_kept,
     /// Their bytes.

@@ -24,10 +24,12 @@ impl<P: SwapIn> Mm<P> {
             }
             let chunk = self.pages.chunk_at(index);
             assert_eq!(used, chunk.used, "a chunk counts its pages");
+            seen.blank += chunk.blank_pages();
             assert_eq!(seen.queued - queued, u32::from(chunk.queued), "and those that wait");
         }
         assert_eq!(seen.held, self.held, "frames are counted");
         assert_eq!(seen.swapped, self.pages.swapped(), "pages without a frame are counted");
+        assert_eq!(seen.blank, self.pages.blank(), "pages that left as zeroes are counted");
         assert_eq!((seen.reading, seen.writing), (self.reading, self.writing), "transfers are counted");
         assert_eq!(seen.unmapping, self.unmapping, "unmaps are counted");
         assert_eq!(seen.leaving, self.leaving, "and what leaves with them");
@@ -102,6 +104,8 @@ impl<P: SwapIn> Mm<P> {
                 assert!(page.slot().is_some(), "a page on swap has a slot");
             }
         }
+        let may_be_blank = matches!(page.state, State::Untouched | State::Zero);
+        assert!(may_be_blank || !self.pages.is_blank(id), "a page that has content has not left as zeroes");
         if let Some(slot) = page.area_slot() {
             assert_eq!(self.areas.owner(slot), Some(id), "a slot knows its page");
         }
@@ -126,6 +130,7 @@ impl<P: SwapIn> Mm<P> {
 struct Seen {
     held: u32,
     swapped: u32,
+    blank: u32,
     reading: u32,
     writing: u32,
     unmapping: u32,

@@ -483,6 +483,7 @@ impl<P: SwapIn> Mm<P> {
     pub(crate) fn read(&mut self, kind: IoKind, run: Run, slot: Slot, out: &mut Actions) {
         self.stats.read_ops += 1;
         self.stats.pswpin += u64::from(run.count);
+        self.stats.file_in += if slot.is_file() { u64::from(run.count) } else { 0 };
         let io = self.new_io(kind, run);
         // A kernel's rules know no such thing.
         if self.config.probe.is_kernel() || self.pace.admit(Held { io, run, slot }) {

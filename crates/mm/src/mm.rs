@@ -85,6 +85,12 @@ pub struct Config {
     pub scale: u32,
 }
 
+/// What a live pager keeps free before it makes room, and what waits in the swap cache, as parts of the
+/// budget; and the least of the first.
+const LOW_SHARE: u32 = 64;
+const LOW_LEAST: u32 = 16;
+const CACHE_SHARE: u32 = 32;
+
 impl Config {
     /// A live pager leaves a program alone until it holds this share of its budget, in percent,
     /// unless it grows fast.
@@ -93,7 +99,7 @@ impl Config {
     /// The live pager's defaults for a budget and a swap area.
     #[must_use]
     pub fn live(budget: u32, swap_slots: u32) -> Self {
-        let low = (budget / 64).clamp(16.min(budget / 4), 768);
+        let low = (budget / LOW_SHARE).clamp(LOW_LEAST.min(budget / 4), 768);
         Config {
             budget,
             swap_slots,
@@ -101,7 +107,7 @@ impl Config {
             low,
             high: low * 2,
             swap_in_frames: 1,
-            cache: (budget / 32).min(4096),
+            cache: (budget / CACHE_SHARE).min(4096),
             unit: 16,
             reclaim: Choice::default(),
             write_max: 256,
@@ -396,12 +402,21 @@ impl<P: SwapIn> Mm<P> {
         self.start(id, access, out);
     }
 
+    /// A share of the budget has what suits it: the low watermark and the swap cache of a budget that is
+    /// twice as large at the most.
     fn set_budget(&mut self, frames: u32) {
         let frames = frames.max(1);
+        let of_share = |asked: u32, part: u32, least: u32| match self.config.probe.is_kernel() {
+            true => asked,
+            false => asked.min((frames / part).max(least.min(frames / 4))),
+        };
+        let low = of_share(self.asked.low, LOW_SHARE / 2, LOW_LEAST);
+        let high = if low < self.asked.low { 2 * low } else { self.asked.high };
+        self.config.cache = of_share(self.asked.cache, CACHE_SHARE / 2, 0);
         self.config.budget = frames;
-        self.config.high = self.asked.high.min(frames);
+        self.config.high = high.min(frames);
         self.config.swap_in_frames = self.asked.swap_in_frames.min(frames);
-        self.config.low = self.asked.low.min(self.config.high);
+        self.config.low = low.min(self.config.high);
     }
 
     pub(crate) fn new_io(&mut self, kind: IoKind, run: Run) -> IoId {
@@ -573,6 +588,13 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn pages_swapped(&self) -> u32 {
         self.pages.swapped()
+    }
+
+    /// Pages that left as zeroes, and that the program has neither touched nor dropped since: with RAM
+    /// enough they would have their frames still.
+    #[must_use]
+    pub fn pages_blank(&self) -> u32 {
+        self.pages.blank()
     }
 
     /// Requests and unmaps under way.

@@ -159,6 +159,8 @@ pub(crate) struct Chunk {
     pub queued: u16,
     /// Unmapped by the program, in whole or in part: forgotten as soon as nothing in it is in use.
     leaving: bool,
+    /// Pages that left RAM as zeroes, and have had no frame since: a bit for each.
+    blank: [u64; CHUNK_PAGES as usize / 64],
     /// Where this chunk's slots lie, at the same offsets.
     pub homes: Homes,
     pages: [PageEntry; CHUNK_PAGES as usize],
@@ -168,9 +170,20 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     /// Nothing is known of any of its pages.
-    fn is_unused(&self) -> bool {
-        self.used == 0 && self.queued == 0
+    pub fn is_unused(&self) -> bool {
+        self.used == 0 && self.queued == 0 && self.blank_pages() == 0
     }
+
+    /// How many pages are blank.
+    pub fn blank_pages(&self) -> u32 {
+        self.blank.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// The word and the bit of a page among the [`Chunk::blank`] of its chunk.
+fn blank_bit(id: PageId) -> (usize, u64) {
+    let offset = u64::from(id.0) % CHUNK_PAGES;
+    ((offset / 64) as usize, 1 << (offset % 64))
 }
 
 /// All pages of all spaces.
@@ -184,6 +197,8 @@ pub(crate) struct PageTable {
     directory: Directory,
     /// Pages on swap that have no frame.
     swapped: u32,
+    /// Pages that left as zeroes and have had no frame since.
+    blank: u32,
 }
 
 impl PageTable {
@@ -208,7 +223,7 @@ impl PageTable {
     fn new_chunk(&mut self, space: SpaceId, number: u64) -> u32 {
         if let Some(index) = self.vacant.pop() {
             let chunk = &mut self.chunks[index as usize];
-            assert_eq!(chunk.used, 0, "a vacant chunk holds no page");
+            assert!(chunk.is_unused(), "a vacant chunk holds no page");
             (chunk.space, chunk.number, chunk.homes) = (space, number, Homes::NONE);
             return index;
         }
@@ -221,6 +236,7 @@ impl PageTable {
             used: 0,
             queued: 0,
             leaving: false,
+            blank: [0; CHUNK_PAGES as usize / 64],
             homes: Homes::NONE,
             pages,
             stamps: [0; CHUNK_PAGES as usize],
@@ -312,11 +328,52 @@ impl PageTable {
         }
         self.swapped += u32::from(state == State::Swapped);
         self.swapped -= u32::from(was == State::Swapped);
+        if self.blank > 0 && !matches!(state, State::Untouched | State::Zero) {
+            self.take_blank(id);
+        }
     }
 
     /// Pages on swap that have no frame: a slot may also belong to a page that has one.
     pub fn swapped(&self) -> u32 {
         self.swapped
+    }
+
+    /// A page left RAM as zeroes: with RAM enough it would have its frame still, until the program
+    /// drops it.
+    pub fn set_blank(&mut self, id: PageId) {
+        let (word, bit) = blank_bit(id);
+        let chunk = self.chunk_mut(id);
+        assert!(
+            matches!(chunk.pages[id.index() % CHUNK_PAGES as usize].state, State::Untouched | State::Zero),
+            "what has a frame, or content elsewhere, has not left as zeroes"
+        );
+        let is_new = chunk.blank[word] & bit == 0;
+        chunk.blank[word] |= bit;
+        self.blank += u32::from(is_new);
+    }
+
+    /// It has a frame again, or the program has dropped it. True: it was blank.
+    pub fn take_blank(&mut self, id: PageId) -> bool {
+        let (word, bit) = blank_bit(id);
+        let chunk = self.chunk_mut(id);
+        if chunk.blank[word] & bit == 0 {
+            return false;
+        }
+        chunk.blank[word] &= !bit;
+        self.blank -= 1;
+        self.note_unused(id);
+        true
+    }
+
+    /// Did it leave as zeroes, and has it had no frame since?
+    pub fn is_blank(&self, id: PageId) -> bool {
+        let (word, bit) = blank_bit(id);
+        self.chunk(id).blank[word] & bit != 0
+    }
+
+    /// Pages that left as zeroes and have had no frame since.
+    pub fn blank(&self) -> u32 {
+        self.blank
     }
 
     /// Number of chunks ever made; their indices are below it.

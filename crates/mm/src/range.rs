@@ -28,7 +28,7 @@ impl<P: SwapIn> Mm<P> {
             // A sparse giant: fewer chunks exist than the range could hold.
             for index in 0..self.pages.chunk_count() {
                 let chunk = self.pages.chunk_at(index);
-                if chunk.used > 0 && chunk.space == space && (first..last).contains(&chunk.number) {
+                if !chunk.is_unused() && chunk.space == space && (first..last).contains(&chunk.number) {
                     let base = chunk.number * CHUNK_PAGES;
                     let id = index as u32 * CHUNK_PAGES as u32;
                     self.each_of_chunk(id, base, start, end, &mut visit);
@@ -71,6 +71,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     fn discard_page(&mut self, id: PageId, out: &mut Actions) {
+        self.pages.take_blank(id);
         match self.pages[id].state {
             State::Untouched => {
                 if self.pages[id].has(flag::QUEUED) {
@@ -244,6 +245,10 @@ impl<P: SwapIn> Mm<P> {
     }
 
     fn move_page(&mut self, space: SpaceId, id: PageId, to: Vpn, out: &mut Actions) {
+        if self.pages.take_blank(id) {
+            let new = self.pages.lookup_or_create(space, to);
+            self.pages.set_blank(new);
+        }
         let state = self.pages[id].state;
         if state == State::Untouched {
             if self.pages[id].has(flag::QUEUED) {

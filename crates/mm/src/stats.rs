@@ -10,6 +10,8 @@ pub struct Vmstat {
     pub pgmajfault: u64,
     /// Pages read from swap, read-ahead included.
     pub pswpin: u64,
+    /// Of those, pages read from mapped files.
+    pub file_in: u64,
     /// Pages written to swap.
     pub pswpout: u64,
     /// Pages read ahead (without the faulting one).

@@ -270,6 +270,7 @@ impl<P: SwapIn> Mm<P> {
             self.count_steal(id);
             self.held -= 1;
             self.forget(id);
+            self.pages.set_blank(id);
             out.push_free(id);
         } else if self.pages[id].has(flag::EAGER) {
             self.asked_on_its_way_out(id, out);

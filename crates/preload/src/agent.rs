@@ -255,7 +255,7 @@ impl Agent {
             report.sample_files_kept(kept);
             let bytes = bytes + kept;
             report.sample_resident(bytes, shared_bytes - kept);
-            report.sample_needed(bytes);
+            report.sample_needed(bytes, 0);
             if looks.is_multiple_of(LOOKS_A_CPU_SAMPLE) {
                 report.sample_cpu();
             }
@@ -612,7 +612,8 @@ impl Manager<'_> {
         let books = (crate::book_bytes() as u64).min(stray).min(ram / BOOKS_SHARE);
         // What the books are beyond that is part of the need, as it comes off the budget.
         let pages = self.engine.pages_bytes() + stray - books;
-        self.engine.report().sample_needed(pages + kept);
+        let blank = self.engine.blank_bytes();
+        self.engine.report().sample_needed(pages + kept, blank);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held, now);
         self.wait_for_turn(now);

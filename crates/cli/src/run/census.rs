@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use overspill_engine::shared::state;
 
 use super::descendants::{Look, of_pid};
+use super::others::OtherRun;
 use super::shared_page::Report as AgentReport;
 pub use record::{Record, UNKEPT_BYTES};
 
@@ -91,6 +92,8 @@ pub struct Census {
     pub tree_peak_unpaged_bytes: u64,
     /// The most that it would have held at a time with RAM enough.
     pub tree_needed_bytes: u64,
+    /// ... with the pages that had left as zeroes by then.
+    pub tree_needed_most_bytes: u64,
     /// The most programs that lived at a time.
     pub most_at_once: u64,
     /// What processes held that were stopped.
@@ -243,14 +246,27 @@ impl Census {
         }
     }
 
+    /// The agent of another run has a living program, or has it no more.
+    pub fn belongs(&mut self, pid: u32, run: Option<OtherRun>) {
+        if let Some(record) = self.living.get_mut(&pid) {
+            record.belongs(run);
+        }
+    }
+
+    /// Has another run's agent any of those that live?
+    pub fn has_other_runs(&self) -> bool {
+        self.living.values().any(|record| record.other_run.is_some())
+    }
+
     /// Is there a program that was seen for the first time just now, and of which nothing is known yet?
     pub fn is_unsettled(&self) -> bool {
         self.living.values().any(Record::is_unsettled)
     }
 
-    /// So much the tree would hold now with RAM enough.
-    pub fn need(&mut self, bytes: u64) {
+    /// So much the tree would hold now with RAM enough; so much more with what left as zeroes.
+    pub fn need(&mut self, bytes: u64, blank_bytes: u64) {
         self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
+        self.tree_needed_most_bytes = self.tree_needed_most_bytes.max(bytes + blank_bytes);
     }
 
     /// Is it a copy of its parent that may call exec any moment, and has done nothing else?
@@ -351,6 +367,7 @@ impl Census {
             record.anon_peak_bytes > UNKEPT_BYTES
                 && record.claim.is_none()
                 && !record.is_copy
+                && record.other_run.is_none()
                 && record.objection.is_some()
         };
         self.living.values().find(|record| cannot_be(record) || record.lasts())?.complaint()

@@ -18,6 +18,7 @@ mod door;
 mod group;
 mod lending;
 mod objection;
+mod others;
 mod pace;
 pub mod program;
 pub mod report;
@@ -92,7 +93,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     output::ensure_apart(&files.map(|(name, path)| (name, path.as_deref())))?;
     let json = args.json.as_deref().map(Output::prepare).transpose()?;
     let summary = args.output.as_deref().map(Output::prepare).transpose()?;
-    let ram_bytes = args.ram.bytes(machine::ram_for_shares());
+    let ram_bytes = capped(args);
     if let Err(reason) = size::enough(ram_bytes) {
         say!("overspill: --ram {}: {reason}", args.ram);
         return Ok(exit::OWN_FAILURE);
@@ -179,6 +180,21 @@ fn print_notes(args: &RunArgs, ram_bytes: u64, unmanageable: Option<&str>) {
     if let Some(reason) = unmanageable {
         say!("overspill: note: {reason}: it has no limit, but for what it starts in its place");
     }
+}
+
+/// The budget: no more than that of the run that this one is in. What an inner run has is off the outer
+/// one's budget, which cannot page it.
+///
+/// *The story:* a script that ran something in 2G was run in 1G, which was passed without a word.
+fn capped(args: &RunArgs) -> u64 {
+    let asked = args.ram.bytes(machine::ram_for_shares());
+    let Some(outer) = others::budget().filter(|outer| outer.ram_bytes < asked) else { return asked };
+    if !args.quiet {
+        let (ram, has, pid) = (args.ram, human::bytes(outer.ram_bytes), outer.launcher);
+        let outer = format!("the run around this one (pid {pid}) has {has}");
+        say!("overspill: note: --ram {ram}: {outer}, and this one no more");
+    }
+    outer.ram_bytes
 }
 
 /// The places as agents read them.

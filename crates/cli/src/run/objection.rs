@@ -20,8 +20,9 @@ fn filter(pid: u32) -> Option<&'static str> {
         .then_some("it is behind a filter of system calls (seccomp), where no agent is begun")
 }
 
-/// What is known against a program's being managed. To be asked while it lives.
-pub fn objection(pid: u32, agent: &Path) -> Option<String> {
+/// What is known against a program's being managed, by the run with such a `mark`. To be asked while it
+/// lives.
+pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
     let executable = format!("/proc/{pid}/exe");
     if let Some(reason) = program::unmanageable(Path::new(&executable)) {
         let path = std::fs::read_link(&executable).ok();
@@ -44,6 +45,10 @@ pub fn objection(pid: u32, agent: &Path) -> Option<String> {
     }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     let variable = [ENV.as_bytes(), b"="].concat();
-    let is_there = environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(&variable));
-    (!is_there && !environment.is_empty()).then(|| "its environment was cleaned before it was started".into())
+    match environment.split(|&byte| byte == 0).find(|entry| entry.starts_with(&variable)) {
+        Some(entry) if entry.starts_with(mark) => None,
+        Some(_) => Some("it was started by another run of overspill, which does not manage it".into()),
+        None if environment.is_empty() => None,
+        None => Some("its environment was cleaned before it was started".into()),
+    }
 }

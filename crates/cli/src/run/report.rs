@@ -7,6 +7,7 @@ use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
 use super::census::Record;
+use super::others::OtherRun;
 use super::scanning::Scanning;
 use super::shared_page::{LEVELS, Report as AgentReport};
 use super::verdict::{self, Verdict};
@@ -185,6 +186,10 @@ pub struct Report {
     pub programs_at_once: u64,
     /// See there.
     pub programs_unmanaged: u64,
+    /// ... how many had the agent of a run within this one, and which run that was.
+    pub programs_of_other_runs: u64,
+    /// See there.
+    pub other_runs: Option<String>,
     /// ... and had not ended when the command had.
     pub programs_left: u64,
     /// The most that the whole tree held at a time: anonymous and shared memory.
@@ -216,6 +221,8 @@ pub struct Report {
     /// What the whole tree would have held at a time with RAM enough, each page once; with
     /// `--per-process` the largest process.
     pub needed_bytes: u64,
+    /// The same with what had left RAM as zeroes and was neither touched nor dropped since.
+    pub needed_most_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
     /// ... and `--strict` ended the program for it.
@@ -367,6 +374,7 @@ impl Report {
             .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
         if !args.tuning.per_process {
             report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
+            report.needed_most_bytes = report.needed_most_bytes.max(census.tree_needed_most_bytes);
         }
         let lives_ns = waiters(&records).map(Record::lived_ns).sum::<u64>() + census.left_out_lives_ns;
         let blocked = waiters(&records).map(Record::blocked_ns);
@@ -381,7 +389,8 @@ impl Report {
 
     /// Who was managed, and what was held.
     fn judge_records(&mut self, run: &Run<'_>, records: &[Record]) {
-        let unmanaged = || records.iter().filter(|record| !record.is_managed());
+        let unmanaged = || records.iter().filter(|record| !record.is_managed() && record.other_run.is_none());
+        self.note_other_runs(records);
         let peak = |record: &&Record| record.anon_peak_bytes + record.shmem_peak_bytes;
         self.programs_unmanaged = unmanaged().count() as u64;
         self.programs_left = records.iter().filter(|record| record.is_left).count() as u64;
@@ -397,7 +406,8 @@ impl Report {
         } else {
             self.partly_unmanaged_reason = reason;
         }
-        self.managed = self.programs_unmanaged == 0 && self.programs_total > 0 && !self.overlooked;
+        let has_others = self.programs_unmanaged + self.programs_of_other_runs > 0;
+        self.managed = !has_others && self.programs_total > 0 && !self.overlooked;
         let kept_peak = records.iter().map(|record| record.anon_peak_bytes).max().unwrap_or(0);
         let process_peak = kept_peak.max(run.watched.census.left_out_anon_bytes);
         self.resident_peak_bytes = self.resident_peak_bytes.max(process_peak);
@@ -418,6 +428,22 @@ impl Report {
         }
     }
 
+    fn note_other_runs(&mut self, records: &[Record]) {
+        let of = |record: &Record| record.other_run.clone().filter(|_| !record.is_managed());
+        let runs: Vec<OtherRun> = records.iter().filter_map(of).collect();
+        self.programs_of_other_runs = runs.len() as u64;
+        let mut launchers: Vec<u32> = runs.iter().map(|run| run.launcher).collect();
+        launchers.sort_unstable();
+        launchers.dedup();
+        self.other_runs = match launchers[..] {
+            [] => None,
+            [launcher] => {
+                Some(format!("another run of overspill (pid {launcher}), with a budget of its own"))
+            }
+            _ => Some(format!("{} other runs of overspill, with budgets of their own", launchers.len())),
+        };
+    }
+
     fn add_up<'a>(&mut self, agents: impl Iterator<Item = &'a AgentReport>) {
         let agents: Vec<&AgentReport> = agents.collect();
         let (mut soft, mut major) = (Histogram::default(), Histogram::default());
@@ -430,6 +456,7 @@ impl Report {
             agent_ns += agent.counter("agent_cpu_ns");
             agent_system_ns += agent.counter("agent_system_ns");
             self.needed_bytes = self.needed_bytes.max(agent.counter("needed_peak_bytes"));
+            self.needed_most_bytes = self.needed_most_bytes.max(agent.counter("needed_most_peak_bytes"));
             self.swap_full |= agent.events & events::SWAP_FULL != 0 || agent.state == state::STRICT_FULL;
             self.strict_ended |= agent.state == state::STRICT_FULL;
             self.swap_peak_bytes = self.swap_peak_bytes.max(agent.counter("swap_peak_bytes"));

@@ -26,7 +26,7 @@ use super::descendants::Look;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub const LEVELS: [&str; 14] = [
+pub const LEVELS: [&str; 16] = [
     "files_kept_resident_bytes",
     "fixed_bytes",
     "rss_peak_bytes",
@@ -39,6 +39,8 @@ pub const LEVELS: [&str; 14] = [
     "swap_peak_bytes",
     "needed_bytes",
     "needed_peak_bytes",
+    "blank_bytes",
+    "needed_most_peak_bytes",
     "budget_sum_bytes",
     "budget_samples",
 ];
@@ -213,6 +215,12 @@ impl SharedPage {
             |radix| words.next().and_then(|word| u64::from_str_radix(word, radix).ok()).ok_or_else(invalid);
         let (launcher, descriptor, token) = (number(10)?, number(10)?, number(16)?);
         Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))?, token })
+    }
+
+    /// The same, if it is of this version's layout.
+    pub fn at(address: &str) -> Option<SharedPage> {
+        let SharedPage { file, token } = SharedPage::open(address).ok()?;
+        SharedPage::of(file).map(|page| SharedPage { token, ..page })
     }
 
     /// The memory of another launcher, if the file is of this version's layout: only to be read.

@@ -101,7 +101,9 @@ fn swap(report: &Report) -> String {
         let rate = (bytes as f64 / report.wall_seconds.max(1e-9)) as u64;
         format!("{} ({}/s)", human::bytes(bytes), human::bytes(rate))
     };
-    format!("in {}; out {}", transfer(report.sum("pswpin")), transfer(report.sum("pswpout")))
+    // What came from mapped files is in the row of those.
+    let read = report.sum("pswpin").saturating_sub(report.sum("files_read"));
+    format!("in {}; out {}", transfer(read), transfer(report.sum("pswpout")))
 }
 
 fn read_ahead(report: &Report) -> String {
@@ -123,6 +125,10 @@ fn files(report: &Report) -> Option<String> {
         return None;
     }
     let mut text = format!("managed {managed} ({})", human::bytes(report.sum("files_managed_bytes")));
+    if managed > 0 {
+        let read = human::bytes(report.sum("files_read").saturating_mul(PAGE_BYTES));
+        text.push_str(&format!(", {read} read"));
+    }
     if kept > 0 {
         let bytes = human::bytes(report.sum("files_kept_bytes"));
         text.push_str(&format!("; with the kernel while they fit {kept} ({bytes})"));
@@ -187,13 +193,16 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
         let pager = [
             ("files_managed", 2),
             ("files_managed_bytes", 256 << 20),
+            ("files_read", 128),
             ("files_left", 3),
             ("files_left_locked_bytes", 128 << 20),
             ("files_left_small_bytes", 2 << 20),
         ];
         let text = text(&Report { pager: pager.into(), ..report() });
-        let expected = "  files      managed 2 (256.0 MiB); with the kernel 3: 128.0 MiB locked, 2.0 MiB";
+        let expected = "  files      managed 2 (256.0 MiB), 512.0 KiB read; with the kernel 3: 128.0 MiB";
         assert!(text.contains(expected), "{text}");
+        // *The story:* what was read from files was called swap.
+        assert!(text.contains("  swap       in 512.0 KiB ("), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
         let pager = [("files_kept", 1), ("files_kept_bytes", 64 << 20)];
         let text = self::text(&Report { pager: pager.into(), ..report() });

@@ -40,9 +40,10 @@ const UNPAGED_SHARE: u64 = 8;
 const PIECE_BYTES: u64 = 2 << 20;
 /// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
 const HEADROOM_SHARE: u64 = 24;
+/// ... and so much more where several have it together.
+const SEVERAL_SHARE: u64 = 32;
 /// What left as zeroes is told from this part of the need on.
-const EMPTIED_SHARE: u64 = 4;
-const PAGE_BYTES: u64 = 4096;
+const EMPTIED_SHARE: u64 = 16;
 /// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
 const RESERVE_BYTES: u64 = 16 << 20;
 const RESERVE_SHARE: u64 = 7;
@@ -51,7 +52,7 @@ const RESERVE_SHARE: u64 = 7;
 #[derive(Serialize, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// `fits`, `comfortable`, `works` or `thrashes` if all was seen and kept; else `exceeded`,
-    /// `unmanaged`, `partly_unmanaged`, `killed`, `went_on`, `swap_full`, `strict_ended`,
+    /// `unmanaged`, `partly_unmanaged`, `other_run`, `killed`, `went_on`, `swap_full`, `strict_ended`,
     /// `strict_refused`, `read_error` or `file_read_error`.
     pub kind: &'static str,
     /// The line for people.
@@ -126,7 +127,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
     let programs = if tuning.per_process { 1 } else { report.programs_at_once };
-    let bound = match paged {
+    let bound = match paged || report.programs_of_other_runs > 0 {
         true => bound_bytes(ram, programs),
         false => allowed,
     };
@@ -136,6 +137,8 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let mut text = format!("went above the budget, to {held}");
         if let Some(reason) = report.unmanaged_reason.as_ref().or(report.partly_unmanaged_reason.as_ref()) {
             text.push_str(&format!("; unmanaged was {reason}"));
+        } else if let Some(others) = of_other_runs(report) {
+            text.push_str(&format!("; {others}"));
         } else if report.tree_peak_shmem_bytes > report.tree_peak_bytes / 16 {
             let shared = human::bytes(report.tree_peak_shmem_bytes);
             text.push_str(&format!(", {shared} of it shared memory, which is not managed"));
@@ -200,6 +203,7 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let text = format!("a program had {brief} in RAM, files included, and ended before more was seen");
         doubts.push(("partly_unmanaged", text));
     }
+    doubts.extend(of_other_runs(report).map(|text| ("other_run", text)));
     doubts.extend(killed(report).map(|text| ("killed", text)));
     if report.programs_left > 0 {
         let left = report.programs_left;
@@ -210,6 +214,13 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let next = if is_unmanaged { "overspill doctor".into() } else { again() };
     let seen = if ["killed", "went_on"].contains(&kind) { "until then" } else { "were seen" };
     Some(Verdict { kind, text: format!("{}; {held} at most {seen}", texts.join("; ")), next })
+}
+
+/// What this run cannot tell of, as another one within it managed it.
+fn of_other_runs(report: &Report) -> Option<String> {
+    let (some, all) = (report.programs_of_other_runs, report.programs_total);
+    let verb = if some == 1 { "was" } else { "were" };
+    report.other_runs.as_ref().map(|runs| format!("{some} of {all} programs {verb} managed by {runs}"))
 }
 
 /// Was the command ended, or somebody whose end it tells, as shells do (128 and the signal's number)?
@@ -248,7 +259,6 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let (ram, share) = (report.ram_bytes, report.stalled_share);
     // What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody
     // has tried.
-    let emptied = emptied_bytes(report);
     let enough = rounded(needed(report, tuning));
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
@@ -273,7 +283,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     if is_slow {
         waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
     }
-    let at_most = if emptied > 0 { "no more than " } else { "" };
+    let at_most = if is_upper_bound(report) { "no more than " } else { "" };
     waited.push_str(&unpaged(report).unwrap_or_default());
     waited.push_str(&stopped(report).unwrap_or_default());
     let avoids = format!("{at_most}{} would avoid that", human::bytes(enough));
@@ -304,14 +314,20 @@ fn is_brief(report: &Report) -> bool {
     report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
 }
 
-/// Pages that left as they held zeroes only are in nobody's books any more. Each may have been another
-/// one; most programs have few of them, often the same.
+/// What was needed, with the pages that had left as they held zeroes only. Such a page counts until it is
+/// touched again, when it has a frame, or dropped. It may have been filled ahead of a program that never
+/// came to it.
 ///
 /// *The story:* a program read a GiB of zeroes in 100 MiB. All left RAM again and again, and it "never
-/// needed more than 99".
-fn emptied_bytes(report: &Report) -> u64 {
-    let bytes = report.sum("zero_dropped").saturating_mul(PAGE_BYTES);
-    if bytes > report.needed_bytes / EMPTIED_SHARE { bytes } else { 0 }
+/// needed more than 99". *The other story:* each page that left so counted as another one, each time, of all
+/// processes that ever were: of four at a time that hold 241 MiB "no more than 720" was told, and 2130.
+fn needed_most(report: &Report) -> u64 {
+    report.needed_most_bytes.max(report.needed_bytes)
+}
+
+/// Is much of what was needed pages of zeroes, which may never have been touched?
+fn is_upper_bound(report: &Report) -> bool {
+    needed_most(report) - report.needed_bytes > report.needed_bytes / EMPTIED_SHARE
 }
 
 /// With so much nothing would be paged out: what was needed, or held where nothing was paged, and
@@ -319,14 +335,20 @@ fn emptied_bytes(report: &Report) -> u64 {
 /// fast it would is not known.
 ///
 /// *The story:* what it grew by while it paged was taken, and python3 was told 67 MiB, in which it
-/// paged 16 MiB out.
+/// paged 16 MiB out. *The other story:* four programs that held 216 MiB together when they were looked at,
+/// and paged in 250, were told 242.
 fn needed(report: &Report, tuning: &Tuning) -> u64 {
-    let needed = match report.is_paged() {
-        true => report.needed_bytes + emptied_bytes(report),
+    let is_paged = report.is_paged();
+    let needed = match is_paged {
+        true => needed_most(report),
         false => peak(report, tuning).max(report.brief_peak_bytes),
     };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
-    needed + needed / HEADROOM_SHARE
+    // Each that grows fast has something kept free for it.
+    let are_several = is_paged && report.programs_at_once > 1 && !tuning.per_process;
+    let several = if are_several { needed / SEVERAL_SHARE } else { 0 };
+    let least = if is_paged { report.ram_bytes + report.ram_bytes / HEADROOM_SHARE } else { 0 };
+    (needed + several + needed / HEADROOM_SHARE).max(least)
 }
 
 /// The same command with another budget, one that `run` takes.
@@ -439,20 +461,23 @@ mod tests {
         assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
     }
 
-    /// See [`emptied_bytes`].
+    /// See [`needed_most`].
     #[test]
-    fn what_leaves_as_zeroes_has_left() {
-        let emptied = |pages: u64| {
+    fn what_leaves_as_zeroes_has_left_and_counts_once() {
+        let emptied = |drops: u64, blank_mib: u64| {
             judged(|report| {
                 report.vmstat.clear();
-                report.pager = [("zero_dropped", pages)].into();
+                report.pager = [("zero_dropped", drops)].into();
+                report.needed_most_bytes = report.needed_bytes + (blank_mib << 20);
             })
         };
-        let (none, few, many) = (emptied(0), emptied(1000), emptied(50_000));
+        let (none, few, many) = (emptied(0, 0), emptied(1000, 4), emptied(50_000, 195));
         assert_eq!((none.kind, few.kind, many.kind), ("fits", "comfortable", "comfortable"));
-        assert!(few.text.ends_with("; 361.0 MiB would avoid that"), "{few:?}");
+        assert!(few.text.ends_with("; 365.0 MiB would avoid that"), "{few:?}");
         assert!(many.text.ends_with("; no more than 570.0 MiB would avoid that"), "{many:?}");
         assert!(many.next.contains("--ram 570M"), "{many:?}");
+        let again = emptied(500_000, 4);
+        assert_eq!(again.next, few.next, "the same page may leave so any number of times");
     }
 
     #[test]
@@ -605,6 +630,21 @@ mod tests {
         assert!(fits.next.starts_with("overspill run --ram 72M "), "{}", fits.next);
     }
 
+    /// See [`needed`].
+    #[test]
+    fn what_paged_needs_more_than_it_had() {
+        let next = |needed: u64, at_once: u64| {
+            judged(|report| {
+                (report.ram_bytes, report.tree_peak_bytes) = (250 << 20, 221 << 20);
+                (report.needed_bytes, report.programs_at_once) = (needed << 20, at_once);
+            })
+            .next
+        };
+        assert!(next(216, 4).contains("--ram 261M "), "{}", next(216, 4));
+        assert!(next(243, 4).contains("--ram 278M "), "{}", next(243, 4));
+        assert!(next(243, 1).contains("--ram 270M "), "{}", next(243, 1));
+    }
+
     /// *The story:* a static program of 48 MiB that lived for 35 ms: "fits: 180 KiB".
     #[test]
     fn what_nobody_saw_is_not_praised() {
@@ -659,6 +699,28 @@ mod tests {
         assert!(fits.text.starts_with("fits: never needed more than 66.0 MiB, files included"), "{fits:?}");
         assert!(fits.next.contains("--ram 79M "), "{fits:?}");
         assert_eq!(brief(20).kind, "partly_unmanaged");
+    }
+
+    /// *The story:* see `others`. A launcher has 2 MiB itself.
+    #[test]
+    fn what_another_run_manages_is_no_doubt_about_limits() {
+        let other = |mib: u64| {
+            judged(|report| {
+                report.vmstat.clear();
+                (report.programs_total, report.programs_of_other_runs) = (4, 1);
+                report.other_runs = Some("another run of overspill (pid 7), with a budget of its own".into());
+                report.tree_peak_bytes = mib << 20;
+            })
+        };
+        let within = other(102);
+        assert_eq!(within.kind, "other_run");
+        let expected = "1 of 4 programs was managed by another run of overspill (pid 7), with a budget of its \
+                        own; 102.0 MiB at most were seen";
+        assert_eq!(within.text, expected);
+        assert!(within.next.starts_with("overspill run --ram 100M "), "{within:?}");
+        let above = other(160);
+        assert_eq!(above.kind, "exceeded");
+        assert!(above.text.contains("to 160.0 MiB; 1 of 4 programs was managed by another"), "{above:?}");
     }
 
     /// See [`doubt`].

@@ -28,6 +28,7 @@ use super::divider::{Divider, Member, Word};
 use super::group::{self, Group};
 use super::lending::{self, Borrower, Lender, Lending};
 use super::objection::objection;
+use super::others::Others;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Loans, Sharing, Walked, Walker};
 use super::{status_line, verdict};
@@ -148,6 +149,7 @@ struct Watcher {
     locked_again: Duration,
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
+    others: Others,
     sharing: Sharing,
     lending: Lending,
     /// What was told of loans last.
@@ -190,6 +192,7 @@ impl Watcher {
             huge_asked: None,
             locked_again: Duration::ZERO,
             kept_bytes: BTreeMap::new(),
+            others: Others::default(),
             sharing: Sharing::default(),
             lending: Lending::default(),
             loans: Loans::new(),
@@ -275,12 +278,25 @@ impl Watcher {
         }
         let sightings = self.sightings(looks.iter());
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
-            self.census.describe(pid, name(pid), objection(pid, &self.agent));
+            self.census.describe(pid, name(pid), objection(pid, &self.agent, &self.page.mark()));
+            self.ask_other_runs(of_pid(&looks, pid));
         }
+        let is_large = |look: &&Look| look.anon_bytes > UNKEPT_BYTES && !look.is_guest;
+        self.others.forget_reports();
+        self.ask_other_runs(looks.iter().filter(is_large));
         // A report that cannot be read is told by no record having it.
         let _ = self.read_reports(&sightings, &looks, is_over);
         if self.options.strict && !is_over {
             self.refuse(&looks);
+        }
+    }
+
+    /// Who has no agent of this run may have one of a run within it.
+    fn ask_other_runs<'a>(&mut self, looks: impl IntoIterator<Item = &'a Look>) {
+        for look in looks {
+            if self.census.lacks_agent(look.pid) {
+                self.census.belongs(look.pid, self.others.run_of(look, &self.page.mark()));
+            }
         }
     }
 
@@ -369,7 +385,9 @@ impl Watcher {
         }
         self.excess_ns = None;
         let held = self.unpaged_afresh(looks)?;
-        let text = || format!("{} in RAM are shared memory, or nobody can page them", human::bytes(held));
+        let others = if self.census.has_other_runs() { "or another run's, " } else { "" };
+        let held_text = human::bytes(held);
+        let text = || format!("{held_text} in RAM are shared memory, {others}or nobody can page them");
         (held > bound).then(text)
     }
 
@@ -493,7 +511,8 @@ impl Watcher {
             }
             managed.push(report);
         }
-        self.census.need(self.needed(looks, &managed));
+        let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
+        self.census.need(self.needed(looks, &managed), blank);
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
         self.loans = Watcher::loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();

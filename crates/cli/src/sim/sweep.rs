@@ -334,7 +334,7 @@ impl Subject {
 fn neither(word: &str, error: &LoadError) -> anyhow::Error {
     match error {
         _ if word == "-" => anyhow!("a trace is read again and again, so it must be a file: not -"),
-        LoadError::Entry { .. } => anyhow!("{error}"),
+        LoadError::Nothing { .. } | LoadError::Entry { .. } => anyhow!("{error}"),
         LoadError::Name { .. } if word.contains(['/', '.']) => anyhow!("{word}: there is no such file"),
         LoadError::Name { .. } => {
             let hint = nearest::hint(word, super::COMMANDS.into_iter().chain(generate::named::NAMES));

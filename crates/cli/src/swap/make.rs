@@ -126,7 +126,10 @@ fn page_count(bytes: u64) -> Result<u32> {
     if pages < PAGES_MIN {
         bail!("an area has at least {}", pages_text(PAGES_MIN));
     }
-    Ok(u32::try_from(pages).unwrap_or(u32::MAX))
+    // *The story:* `--size 20T` made 16 TiB, or asked for as much, without a word.
+    u32::try_from(pages).map_err(|_| {
+        anyhow!("an area has at most {}: its header counts 2^32 pages less one", pages_text(u32::MAX.into()))
+    })
 }
 
 /// All blocks of the file, and no more: an area has no holes.
@@ -164,4 +167,20 @@ fn random_uuid() -> Result<[u8; 16]> {
     uuid[6] = uuid[6] & 0x0f | 0x40;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     Ok(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// See [`page_count`].
+    #[test]
+    fn what_no_header_can_say_is_refused() {
+        assert_eq!(page_count((16 << 40) - 1).unwrap(), u32::MAX);
+        for bytes in [16 << 40, 20 << 40, u64::MAX] {
+            let error = page_count(bytes).unwrap_err().to_string();
+            assert!(error.contains("at most 16.0 TiB"), "{error}");
+        }
+        assert!(page_count(9 << 12).is_err());
+    }
 }

@@ -28,6 +28,12 @@ impl Engine {
         u64::from(self.mm.frames_held() + self.mm.pages_swapped()) * PAGE_SIZE as u64
     }
 
+    /// Bytes of the pages that left as zeroes, and were neither touched nor dropped since.
+    #[must_use]
+    pub fn blank_bytes(&self) -> u64 {
+        u64::from(self.mm.pages_blank()) * PAGE_SIZE as u64
+    }
+
     /// Frames that it may hold.
     #[must_use]
     pub fn budget(&self) -> u32 {

@@ -212,6 +212,15 @@ pub enum ModelError {
     },
 }
 
+/// Where it is and what, on one line.
+///
+/// *The story:* what the parser draws below the line was folded into one.
+fn complaint(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().trim_end().replace('\n', ", ");
+    let line = error.span().map(|span| text.get(..span.start).unwrap_or(text).matches('\n').count() + 1);
+    line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
+}
+
 /// The models that come with the program.
 const BUILTIN: &[(&str, &str)] = &[
     ("hdd", include_str!("../../devices/hdd.toml")),
@@ -259,10 +268,8 @@ impl Model {
 
     /// Reads and checks a model; `file` is what errors call it.
     pub fn parse(file: &str, text: &str) -> Result<Model, ModelError> {
-        let model: Model = toml::from_str(text).map_err(|error| ModelError::Parse {
-            file: file.to_owned(),
-            message: error.to_string().trim_end().replace('\n', " "),
-        })?;
+        let model: Model = toml::from_str(text)
+            .map_err(|error| ModelError::Parse { file: file.to_owned(), message: complaint(text, &error) })?;
         model.check(file)?;
         Ok(model)
     }
@@ -403,6 +410,16 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// See [`complaint`].
+    #[test]
+    fn a_file_that_is_no_model_is_refused_in_one_line() {
+        for (text, line) in [("", None), ("name = 3\n", Some("line 1")), ("# x\n= 5\n", Some("line 2"))] {
+            let error = Model::parse("afile", text).unwrap_err().to_string();
+            assert!(error.starts_with("afile: ") && !error.contains(['|', '\n']), "{error}");
+            assert!(line.is_none_or(|line| error.contains(line)), "{error}");
+        }
+    }
 
     #[test]
     fn builtin_models_are_sound_and_name_their_source() {

@@ -54,6 +54,12 @@ pub enum LoadError {
         /// What was typed.
         name: String,
     },
+    /// A colon, and no more.
+    #[error("nothing follows the colon of `{text}`")]
+    Nothing {
+        /// What was typed.
+        text: String,
+    },
     /// Not `key=value`, or not a key of this load.
     #[error("'{entry}' does not fit{hint}")]
     Entry {
@@ -360,6 +366,9 @@ pub fn parse(text: &str) -> Result<Load, LoadError> {
     if !NAMES.contains(&name) {
         return Err(LoadError::Name { name: name.to_owned() });
     }
+    if rest.is_empty() && typed != text {
+        return Err(LoadError::Nothing { text: text.to_owned() });
+    }
     let keys = Keys::parse(name, rest)?;
     if name == "zipf" {
         keys.fits_a_table()?;
@@ -492,6 +501,15 @@ pub fn describe(load: &Load) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// *The story:* `seq:`, where something was left out, was `seq`.
+    #[test]
+    fn a_colon_wants_something_behind_it() {
+        for text in ["seq:", "stride:", "mixed:"] {
+            let error = parse(text).expect_err("it is refused").to_string();
+            assert_eq!(error, format!("nothing follows the colon of `{text}`"));
+        }
+    }
 
     #[test]
     fn every_name_makes_a_load() {

@@ -3,7 +3,9 @@
 use overspill_engine::shared::{events, state};
 
 use super::super::descendants::Look;
+use super::super::others::OtherRun;
 use super::super::shared_page::Report as AgentReport;
+use crate::human;
 
 /// A copy of its parent that lives no longer than this before it calls exec or ends, and comes to hold
 /// no more than that beside what it was born with, is no program of its own.
@@ -47,6 +49,8 @@ pub struct Record {
     pub looked_peak_bytes: u64,
     /// What is known against its being managed, should no agent report.
     pub objection: Option<String>,
+    /// The run within this one whose agent it has.
+    pub other_run: Option<OtherRun>,
     /// What its agent reported at last.
     pub agent: Option<AgentReport>,
     /// Which place of the shared page that agent has.
@@ -144,13 +148,30 @@ impl Record {
         self.claim.is_some() && self.failure.is_none()
     }
 
+    /// ... or one of another run?
+    pub(super) fn is_kept(&self) -> bool {
+        self.has_agent() || self.other_run.is_some()
+    }
+
+    /// Another run's agent has it, or has it no more.
+    pub(super) fn belongs(&mut self, run: Option<OtherRun>) {
+        if run.is_some() && self.other_run.is_none() {
+            self.own_peak_bytes = 0; // that was while it came
+        }
+        if let (None, Some(OtherRun { launcher, .. })) = (&run, &self.other_run) {
+            let text = format!("the other run of overspill (pid {launcher}) manages it no more");
+            self.objection = Some(text);
+        }
+        self.other_run = run;
+    }
+
     /// It has so much by itself, a `step` after the last look, in which it could not get on if it
     /// `is_put_off`. What an agent keeps is not counted.
     ///
     /// *The story:* what a program had had while it was managed was held against it when its agent had
     /// to leave at its end. The run, which had succeeded, was refused.
     pub(super) fn weigh(&mut self, own_bytes: u64, step: u64, is_put_off: bool) {
-        let is_kept = self.has_agent();
+        let is_kept = self.is_kept();
         if !is_kept {
             self.own_peak_bytes = self.own_peak_bytes.max(own_bytes);
         }
@@ -165,7 +186,7 @@ impl Record {
     pub(super) fn lasts(&self) -> bool {
         let is_explained = self.objection.is_some() || self.failure.is_some() || self.is_copy;
         let most = if is_explained { UNKEPT_NS } else { UNKEPT_UNEXPLAINED_NS };
-        !self.has_agent() && self.unkept_ns >= most
+        !self.is_kept() && self.unkept_ns >= most
     }
 
     /// It had more than next to nothing without an agent.
@@ -183,10 +204,16 @@ impl Record {
         self.agent.as_ref().is_some_and(|agent| agent.state != state::UNMANAGED)
     }
 
-    /// Why it was not managed.
+    /// Why it was not managed, by this run.
     pub fn reason(&self) -> Option<String> {
         if self.is_managed() {
             return None;
+        }
+        if let Some(OtherRun { launcher, ram_bytes }) = self.other_run {
+            let budget = human::bytes(ram_bytes);
+            return Some(format!(
+                "another run of overspill (pid {launcher}) has it, with {budget} of its own"
+            ));
         }
         let failure = self.agent.as_ref().map(|agent| (agent.error_step, agent.error)).or(self.failure);
         let gave_up = failure.map(|(step, error)| super::super::failure_text(step, error));

@@ -4,10 +4,9 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use overspill_engine::{Settings, SwapPlace};
+use overspill_engine::{Settings, SwapPlace, frames_of};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
-use overspill_sys::PAGE_SIZE;
 
 use crate::{Error, Pager};
 
@@ -50,7 +49,8 @@ impl Builder {
     /// Smallest budget in bytes.
     pub const RAM_MIN: u64 = 1 << 20;
 
-    /// The budget of all regions together, in bytes. Default: 256 MiB.
+    /// The budget of all regions together, in bytes; 4 TiB at most: what is above that counts for so much.
+    /// Default: 256 MiB.
     #[must_use]
     pub fn ram(mut self, bytes: u64) -> Self {
         self.ram = bytes;
@@ -141,7 +141,7 @@ impl Builder {
             return Err(Error::BudgetTooSmall);
         }
         let path = CString::new(self.swap.as_os_str().as_bytes()).map_err(|_| Error::BadPath(self.swap))?;
-        let frames = u32::try_from(self.ram / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
+        let frames = frames_of(self.ram);
         self.policy.frames = frames;
         let settings = Settings {
             frames,

@@ -100,6 +100,10 @@ pub struct FileRegion {
     /// Its bytes are no other's, until all else is done.
     claim: Option<Claim>,
     link: Arc<Link>,
+    /// The file as it was opened, beside the one that is read by: whoever closes it lets go of the process's
+    /// locks.
+    #[expect(dead_code, reason = "it is there to be open")]
+    kept: Option<Fd>,
 }
 
 impl FileRegion {
@@ -114,7 +118,7 @@ impl FileRegion {
             if !link.wire().is_ours() {
                 return Err(Error::Stopped);
             }
-            let store = RealFile::open(path, true, false).map_err(failed)?;
+            let store = RealFile::open(path, true, false).map_err(failed)?.past_the_page_cache(true);
             let plain = store.reader().map_err(failed)?;
             let inode = inodes.of(store.key().map_err(failed)?);
             let claim = inode.claim(options.bytes()).map_err(|why| Error::InUse(path.to_owned(), why))?;
@@ -134,7 +138,10 @@ impl FileRegion {
         failed: impl Fn(Errno) -> Error,
     ) -> Result<FileRegion, Error> {
         let file_len = file::status(&plain).map_err(&failed)?.len;
-        let file = raw::open_direct(&plain, Open::empty()).unwrap_or(plain);
+        let (file, kept) = match raw::open_direct(plain.raw(), Open::empty()) {
+            Some(direct) => (direct, Some(plain)),
+            None => (plain, None),
+        };
         let skip = (options.offset % PAGE_SIZE as u64) as usize;
         let offset = options.offset - skip as u64;
         let rest = usize::try_from(file_len.saturating_sub(options.offset)).unwrap_or(usize::MAX);
@@ -149,7 +156,7 @@ impl FileRegion {
         let publisher = store.map(|store| Publisher::new(store, published));
         let mapping = Some(mapping);
         let link = Arc::clone(link);
-        let mut region = FileRegion { mapping, skip, len, stores, publisher: None, claim: None, link };
+        let mut region = FileRegion { mapping, skip, len, stores, publisher: None, claim: None, link, kept };
         let range = region.range();
         let (writable, shared) = (stores != Stores::Forbidden, stores == Stores::Shared);
         let source = Source { file, offset, len: file_len, writable, shared, program: None };

@@ -31,6 +31,7 @@ mod file;
 mod file_region;
 mod link;
 mod pager;
+mod process;
 mod publish;
 mod raw;
 mod region;

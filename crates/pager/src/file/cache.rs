@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use overspill_mm::fileread::policy::Policy;
 use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
-use overspill_sys::{Errno, PAGE_SIZE, clock, mem};
+use overspill_sys::{Errno, PAGE_SIZE, clock};
 
 use super::FileStats;
 use super::blocks::{Blocks, Frame};
@@ -26,6 +26,7 @@ use super::leaving::{Leaving, Look};
 use super::numbers::ByNumber;
 use super::room::Frames;
 use super::store::{Page, Store};
+use crate::process::Process;
 use openings::Reader;
 pub(super) use openings::{Caller, FIRST, Opening};
 use writing::Refused;
@@ -197,7 +198,7 @@ pub(super) struct Cache {
     pub amid_stores: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     frames: Frames,
     /// Its threads, and the pager's, are of this process.
-    process: u32,
+    process: Process,
 }
 
 impl std::fmt::Debug for Cache {
@@ -228,7 +229,7 @@ impl Cache {
             opened: FIRST,
             stats: FileStats::default(),
         };
-        let (books, writing, process) = (Mutex::new(books), Mutex::new(()), mem::process_id());
+        let (books, writing, process) = (Mutex::new(books), Mutex::new(()), Process::this());
         let cache = Cache {
             store,
             writes,
@@ -345,7 +346,7 @@ impl Cache {
     /// Nothing but reading what is here can be done in a child of fork: who would read ahead, give
     /// frames or take them is not there.
     fn is_ours(&self) -> Result<(), Errno> {
-        if self.process == mem::process_id() { Ok(()) } else { Err(Errno::CHILD) }
+        if self.process.is_this() { Ok(()) } else { Err(Errno::CHILD) }
     }
 
     /// Sees to it that a page is there, the first of `wanted` of this call.

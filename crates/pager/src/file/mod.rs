@@ -28,10 +28,11 @@ use std::sync::mpsc::channel;
 use overspill_mm::fileread::Advice;
 use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_mm::fileread::{Limits, adaptive};
-use overspill_sys::{Errno, mem};
+use overspill_sys::Errno;
 
 use crate::Error;
 use crate::link::Link;
+use crate::process::Process;
 use cache::{Cache, Caller, FIRST, Opening, Run};
 use inodes::Inode;
 pub(crate) use inodes::{Claim, Inodes};
@@ -129,7 +130,9 @@ pub struct File {
     inode: Arc<Inode>,
     opening: Opening,
     is_writable: bool,
-    process: u32,
+    process: Process,
+    /// As it was opened, where another one's serves: whoever closes it lets go of the process's locks.
+    kept: Option<std::fs::File>,
 }
 
 impl File {
@@ -152,29 +155,39 @@ impl File {
         let adaptive = adaptive::Config { frames: u64::from(budget), ..adaptive::Config::default() };
         let config = Config { limits: Limits::default(), adaptive };
         let policy = Policy::by_name(options.readahead, config).expect("the options know the names");
+        let mut kept = None;
         let (threads, opening) = match &users.threads {
             Some(threads) => {
-                let writable = options.write.then(|| Box::new(store) as Box<dyn Store>);
-                let opening = threads.cache().open_again(writable, policy);
-                (Arc::clone(threads), opening)
+                let cache = threads.cache();
+                let writable = if options.write && cache.wants_writer() {
+                    Some(Box::new(store.past_the_page_cache(true)) as Box<dyn Store>)
+                } else {
+                    kept = Some(store.into_plain());
+                    None
+                };
+                (Arc::clone(threads), cache.open_again(writable, policy))
             }
             None => {
                 let (jobs, orders) = channel();
                 let share = Share::new(jobs.clone(), 0);
                 let frames = Frames::of_pager(share, Arc::clone(link), Arc::clone(room), budget);
-                let cache = Cache::new(Box::new(store), options.write, policy, frames).map_err(failed)?;
+                let store = Box::new(store.past_the_page_cache(options.write));
+                let cache = Cache::new(store, options.write, policy, frames).map_err(failed)?;
                 let threads = Arc::new(Threads::start(cache, jobs, orders)?);
                 users.threads = Some(Arc::clone(&threads));
                 (threads, FIRST)
             }
         };
         drop(users);
-        Ok(File::of(threads, inode, opening, options.write))
+        let mut file = File::of(threads, inode, opening, options.write);
+        file.kept = kept;
+        Ok(file)
     }
 
     fn of(threads: Arc<Threads>, inode: Arc<Inode>, opening: Opening, is_writable: bool) -> File {
         let cache = Arc::clone(threads.cache());
-        File { cache, threads: Some(threads), inode, opening, is_writable, process: mem::process_id() }
+        let (threads, process) = (Some(threads), Process::this());
+        File { cache, threads, inode, opening, is_writable, process, kept: None }
     }
 
     /// Reads bytes from `offset` on; fewer than wanted only at the end of the file.
@@ -254,7 +267,7 @@ impl Drop for File {
     ///
     /// *The story:* whoever closed what he had read waited for the syncs of those who wrote.
     fn drop(&mut self) {
-        if self.process != mem::process_id() {
+        if !self.process.is_this() {
             return;
         }
         if self.is_writable {

@@ -56,11 +56,24 @@ impl RealFile {
             return Err(Errno::INVAL);
         }
         let plain = open_regular(path, write, create)?;
-        // By its descriptor: what has the name by now may be another file.
-        let copy = plain.try_clone().map_err(|error| errno(&error))?;
+        Ok(RealFile { direct: None, plain })
+    }
+
+    /// From now on whole pages pass the page cache by, where that can be. As long as it lives no descriptor
+    /// of the file is closed.
+    ///
+    /// *The story:* a copy was closed as a file was opened. With it the process let go of its locks on that
+    /// file (fcntl(2)), and another one got them: two had it for themselves.
+    pub fn past_the_page_cache(mut self, write: bool) -> RealFile {
         let how = if write { Open::READ_WRITE } else { Open::empty() };
-        let direct = crate::raw::open_direct(&crate::raw::fd_from(copy.into()), how);
-        Ok(RealFile { direct, plain })
+        // By its descriptor: what has the name by now may be another file.
+        self.direct = crate::raw::open_direct(self.plain.as_raw_fd(), how);
+        self
+    }
+
+    /// The file as it was opened, for whoever keeps it and does nothing with it.
+    pub fn into_plain(self) -> std::fs::File {
+        self.plain
     }
 
     /// What its file system calls it: a device and a number, which nobody else has while it is open.

@@ -5,11 +5,12 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use overspill_sys::mem;
+use overspill_sys::thread::block_program_signals;
 
 use super::cache::{Cache, Run};
 use crate::Error;
 use crate::link::say;
+use crate::process::Process;
 
 /// What a thread does.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
@@ -33,7 +34,7 @@ pub(super) struct Threads {
     readers: Vec<JoinHandle<()>>,
     /// What is queued need not be read any more.
     closing: Arc<AtomicBool>,
-    process: u32,
+    process: Process,
 }
 
 impl Threads {
@@ -54,7 +55,7 @@ impl Threads {
     ) -> Result<Threads, Error> {
         let (cache, closing) = (Arc::new(cache), Arc::new(AtomicBool::new(false)));
         let orders = Arc::new(Mutex::new(orders));
-        let mut threads = Threads { cache, jobs, readers: Vec::new(), closing, process: mem::process_id() };
+        let mut threads = Threads { cache, jobs, readers: Vec::new(), closing, process: Process::this() };
         for _ in 0..threads.cache.readers() {
             let (cache, closing) = (Arc::clone(&threads.cache), Arc::clone(&threads.closing));
             let orders = Arc::clone(&orders);
@@ -76,6 +77,8 @@ impl Threads {
 }
 
 fn serve(cache: &Cache, orders: &Mutex<Receiver<Job>>, closing: &AtomicBool) {
+    // A handler that read this file here could wait for itself.
+    let _ = block_program_signals();
     loop {
         let order = orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
         if closing.load(Ordering::Relaxed) {
@@ -100,7 +103,7 @@ impl Drop for Threads {
     /// *The other story:* what could not be written at all was thrown away without a word, where nobody
     /// synced or nobody tried once more.
     fn drop(&mut self) {
-        if self.process != mem::process_id() {
+        if !self.process.is_this() {
             // A child of fork has no threads to wait for, and nobody to give anything back to.
             std::mem::forget(std::mem::take(&mut self.readers));
             return;

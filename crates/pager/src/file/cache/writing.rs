@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::{Release, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ScopedJoinHandle;
 
+use overspill_sys::thread::block_program_signals;
 use overspill_sys::{Errno, PAGE_SIZE, clock};
 
 use super::{Books, Cache, Caller, Entry, Opening, PAGE, Page, REQUEST_MAX, Run};
@@ -281,12 +282,15 @@ impl Cache {
         let next = Mutex::new(0);
         let writers = self.books().requests(self.frames.writers());
         std::thread::scope(|scope| {
-            let write = || self.write_from(&next);
-            let spawn =
-                |_| std::thread::Builder::new().name("overspill file".into()).spawn_scoped(scope, write);
+            let spawn = |_| {
+                std::thread::Builder::new().name("overspill file".into()).spawn_scoped(scope, || {
+                    let _ = block_program_signals();
+                    self.write_from(&next)
+                })
+            };
             // Those that cannot be started are done without.
             let others: Vec<_> = (1..writers).filter_map(|at| spawn(at).ok()).collect();
-            let own = write();
+            let own = self.write_from(&next);
             let join = |outcome: Result<(), Errno>, other: ScopedJoinHandle<'_, Result<(), Errno>>| {
                 outcome.and(other.join().unwrap_or(Err(Errno::IO)))
             };

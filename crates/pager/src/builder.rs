@@ -85,7 +85,8 @@ impl Builder {
         self
     }
 
-    /// Whether UFFDIO_MOVE may be used (kernel 6.8). Default: yes.
+    /// Whether UFFDIO_MOVE may be used (kernel 6.8). Default: yes. Without it nothing shows that a device is
+    /// to write to a page: see [`Region`](crate::Region).
     #[must_use]
     pub fn use_move(mut self, yes: bool) -> Self {
         self.use_move = yes;

@@ -211,6 +211,15 @@ impl FileRegion {
         }
     }
 
+    /// Syncs, tells what came of that, and unmaps. Whoever drops it is told nothing.
+    ///
+    /// # Errors
+    /// Those of [`FileRegion::sync`]. What could not be written is tried once more, and is lost if that fails,
+    /// too.
+    pub fn close(self) -> Result<(), Error> {
+        self.sync()
+    }
+
     /// The pages of bytes `range`.
     fn pages(&self, range: &Range<usize>) -> AddressRange {
         assert!(range.start <= range.end && range.end <= self.len, "the range lies in the region");

@@ -41,6 +41,7 @@ pub use builder::Builder;
 pub use error::Error;
 pub use file::{File, FileOptions, FileStats};
 pub use file_region::{FileRegion, MapOptions, SharedStores};
+pub use overspill_sys::{Errno, PAGE_SIZE};
 pub use overspill_mm::Vmstat;
 pub use overspill_mm::fileread::policy::NAMES as FILE_READAHEAD_NAMES;
 pub use overspill_mm::fileread::{Advice, MapAdvice};

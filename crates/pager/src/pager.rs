@@ -110,6 +110,15 @@ impl Pager {
         })
     }
 
+    /// Does it move pages by UFFDIO_MOVE? Otherwise [`MapOptions::shared`] cannot be had, and of what a device
+    /// writes into a region without the processor some may be lost: see [`Region`].
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn uses_move(&self) -> Result<bool, Error> {
+        self.link.wire().ask(|engine| engine.tells_stores())
+    }
+
     // Knobs. All of them may change at any time and hold from the next fault on.
 
     /// The knobs of swap-in read-ahead, as they hold where a region has none of its own.

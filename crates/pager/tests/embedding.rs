@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use again::{again, file_of_child};
-use overspill_pager::{Error, FileOptions, MapOptions, Pager};
+use overspill_pager::{Errno, Error, FileOptions, MapOptions, Overrides, Pager};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -38,10 +38,18 @@ impl Drop for Scratch {
     }
 }
 
-/// Has the kernel end this process if it waits for so long.
+/// Ends this process if it waits for so long. The first of a pid namespace hears only of signals that it has
+/// handlers for.
 fn wait_at_most(seconds: u32) {
-    // SAFETY: sets an alarm.
-    unsafe { libc::alarm(seconds) };
+    extern "C" fn end(_: libc::c_int) {
+        // SAFETY: it ends.
+        unsafe { libc::_exit(3) };
+    }
+    // SAFETY: the handler does nothing but that; sets an alarm.
+    unsafe {
+        libc::signal(libc::SIGALRM, end as extern "C" fn(libc::c_int) as libc::sighandler_t);
+        libc::alarm(seconds);
+    }
 }
 
 /// *The story:* glibc's setuid has every thread of the process change its rights, by a signal of its own,
@@ -202,4 +210,52 @@ fn a_child_with_its_parents_number_is_not_its_parent() {
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
     assert!(pager.stats().is_ok());
     println!("the child knows");
+}
+
+/// *The story:* a store that no file system takes was taken, and each sync of the file failed from then on,
+/// whoever synced. So it was behind the process's limit on files, and there the kernel ended it.
+#[test]
+fn what_no_file_takes_is_refused_at_once() {
+    let Some(path) = file_of_child() else {
+        let file = Scratch::new("long");
+        let output = again("what_no_file_takes_is_refused_at_once", &file.0).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("all is in the file"), "{output:?}");
+        assert_eq!(std::fs::metadata(&file.0).unwrap().len(), 12 * PAGE as u64);
+        return;
+    };
+    let pager = pager(4);
+    let file = pager.open_file(&path, &FileOptions::new().write(true)).unwrap();
+    let too_long = |outcome: Result<(), Error>| matches!(outcome, Err(Error::Io(Errno::FBIG)));
+    assert!(too_long(file.write_at(&[2; 10], u64::MAX / 4)));
+    assert!(too_long(file.write_at(&[2; 10], i64::MAX as u64 - 5)));
+    file.write_at(&[], u64::MAX / 4).unwrap();
+    assert_eq!(file.len(), 10 * PAGE as u64);
+    let limit = libc::rlimit { rlim_cur: 12 * PAGE as u64, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit is valid.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+    let limited = pager.open_file(&path, &FileOptions::new().write(true)).unwrap();
+    assert!(too_long(limited.write_at(&[2; 10], 12 * PAGE as u64 - 5)));
+    limited.write_at(&[2; 2 * PAGE], 10 * PAGE as u64).unwrap();
+    file.close().unwrap();
+    limited.close().unwrap();
+    println!("all is in the file");
+}
+
+/// *The story:* the knobs of a region of a file did nothing: windows were as large with 4 pages as without.
+#[test]
+fn a_mapped_file_is_read_in_windows_as_its_knob_says() {
+    let scratch = Scratch::new("windows");
+    std::fs::write(&scratch.0, vec![5; 4 * MIB]).unwrap();
+    let pager = pager(16);
+    for (most, largest) in [(Some(4), 4), (Some(0), 1), (None, u32::MAX)] {
+        let region = pager.map_file(&scratch.0, &MapOptions::new()).unwrap();
+        region.set_readahead(Overrides { max_window: most, ..Overrides::default() }).unwrap();
+        assert!(region.chunks(PAGE).all(|page| page[1] == 5));
+        let stats = region.stats().unwrap();
+        let widest = stats.windows.iter().rposition(|&count| count > 0).unwrap();
+        assert!(1 << widest <= largest, "{most:?}: {stats:?}");
+        assert!(most.is_some() || widest > 2, "{stats:?}");
+        region.close().unwrap();
+    }
 }

@@ -331,15 +331,6 @@ pub fn take_off_direct(fd: &Fd) -> Result<(), Errno> {
     }
 }
 
-/// May the file be so long, as far as its file system is concerned? (Moves the offset of the open file,
-/// which nothing here uses.) EINVAL: it may not.
-pub fn may_be_long(fd: &Fd, len: u64) -> Result<(), Errno> {
-    // SAFETY: changes the offset only.
-    unsafe {
-        syscall!(nr::__NR_lseek, fd.raw() as usize, len as usize, nr::SEEK_SET as usize).map(drop)
-    }
-}
-
 /// What kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

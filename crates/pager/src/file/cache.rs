@@ -29,7 +29,7 @@ use super::store::{Page, Store};
 use crate::process::Process;
 use openings::Reader;
 pub(super) use openings::{Caller, FIRST, Opening};
-use writing::Refused;
+use writing::{AGE_NS, Refused};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages of one request, at most.
@@ -193,6 +193,12 @@ pub(super) struct Cache {
     writing: Mutex<()>,
     /// One of the file's threads was to make room, and somebody was at it: he has it told once more.
     was_put_off: AtomicBool,
+    /// When it is looked whether something is dirty for too long; 0: nothing is. It is set with the books.
+    due_ns: AtomicU64,
+    /// That is so long after the first store.
+    age_ns: AtomicU64,
+    /// So long the file may be, as far as was asked.
+    may_be: AtomicU64,
     /// What somebody else does when room was made for a store.
     #[cfg(test)]
     pub amid_stores: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -239,6 +245,9 @@ impl Cache {
             arrived: Condvar::new(),
             writing,
             was_put_off: AtomicBool::new(false),
+            due_ns: AtomicU64::new(0),
+            age_ns: AtomicU64::new(AGE_NS),
+            may_be: AtomicU64::new(0),
             #[cfg(test)]
             amid_stores: Mutex::default(),
             frames,

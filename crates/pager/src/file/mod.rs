@@ -120,6 +120,18 @@ pub struct FileStats {
 /// sync, whoever wrote. Closing one that may write, or the last, writes back what is dirty, of all of
 /// them.
 ///
+/// What was written is in this process alone until it is written back, which happens when it is synced or
+/// closed, where much is dirty, and after 30 s: a process that is killed before, or ends without dropping
+/// it (`exit`, a `static`, an abort), loses that. On stable storage it is when it was synced. Dropping
+/// tells nobody what could not be written (but for a line on standard error): [`File::close`] does.
+///
+/// As with any descriptor, closing it lets go of the record locks that the process has on the file
+/// (fcntl(2), F_SETLK); opening does not. F_OFD_SETLK is kept in any case.
+///
+/// Stores and reads of several threads are whole within a page of 4096 bytes, not beyond. Each file that is
+/// open takes 2 to 8 threads and two descriptors, however often it is opened, and each further opening one
+/// descriptor.
+///
 /// It is of the process that opened it. A child of fork can read what was cached then, if no thread
 /// was at the cache in the very moment of the fork; whatever else it wants of it fails.
 #[derive(Debug)]
@@ -198,10 +210,12 @@ impl File {
         self.cache.read_at(buffer, offset, self).map_err(Error::Io)
     }
 
-    /// Writes bytes from `offset` on, into the cache; the file grows if need be.
+    /// Writes bytes from `offset` on, into the cache; the file grows if need be. See [`File`] for when it is in
+    /// the file.
     ///
     /// # Errors
-    /// [`Error::Io`]: a page that is written in part could not be read, or there is no room, since what
+    /// [`Error::Io`]: EFBIG, where the file system takes no file so long, or the process may write none
+    /// (RLIMIT_FSIZE); a page that is written in part could not be read, or there is no room, since what
     /// is dirty cannot be written or settled, which is not tried again within a second; what came
     /// before in this call is stored. EBADF: it was
     /// opened for reading only.
@@ -219,6 +233,15 @@ impl File {
     /// not be written or settled stays dirty, and the next sync means it, too.
     pub fn sync(&self) -> Result<(), Error> {
         self.cache.sync(self.opening).map_err(Error::Io)
+    }
+
+    /// Closes it: syncs, if it may write, and tells what came of that. Whoever drops it is told nothing.
+    ///
+    /// # Errors
+    /// Those of [`File::sync`]. It is closed all the same: what could not be written is tried once more as the
+    /// last who has the file open closes it, and is lost if that fails, too.
+    pub fn close(self) -> Result<(), Error> {
+        if self.is_writable { self.sync() } else { Ok(()) }
     }
 
     /// Says how the file will be used. What will be needed is read ahead, no more than a quarter of the

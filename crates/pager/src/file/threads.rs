@@ -1,9 +1,10 @@
 //! A file's cache with its threads, which read ahead for it, and make room.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use overspill_sys::thread::block_program_signals;
 
@@ -24,6 +25,8 @@ pub(super) enum Job {
     GiveBack,
     /// What is dirty is written back, and settled, for others to have room.
     MakeRoom,
+    /// Something is dirty: it is written back in due time.
+    Wait,
 }
 
 /// They run as long as anybody has the file open.
@@ -80,7 +83,7 @@ fn serve(cache: &Cache, orders: &Mutex<Receiver<Job>>, closing: &AtomicBool) {
     // A handler that read this file here could wait for itself.
     let _ = block_program_signals();
     loop {
-        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let order = next(cache, &orders.lock().unwrap_or_else(PoisonError::into_inner));
         if closing.load(Ordering::Relaxed) {
             return;
         }
@@ -89,8 +92,20 @@ fn serve(cache: &Cache, orders: &Mutex<Receiver<Job>>, closing: &AtomicBool) {
             Ok(Job::Fetch(run)) => drop(cache.fetch_ahead(run)),
             Ok(Job::GiveBack) => cache.give_back(),
             Ok(Job::MakeRoom) => cache.make_ordered_room(),
-            Err(_) => return,
+            Ok(Job::Wait) => {}
+            Err(RecvTimeoutError::Timeout) => cache.write_aged(),
+            Err(RecvTimeoutError::Disconnected) => return,
         }
+    }
+}
+
+/// What is to be done next; a timeout: what is dirty is due. Orders that come all the time put that off by
+/// no more than one of them.
+fn next(cache: &Cache, orders: &Receiver<Job>) -> Result<Job, RecvTimeoutError> {
+    match cache.until_due() {
+        None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
+        Some(left) => orders.recv_timeout(left),
     }
 }
 

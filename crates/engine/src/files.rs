@@ -461,7 +461,8 @@ fn extend(runs: &mut Vec<Range<u32>>, first: u32, mut bits: u64) {
 
 /// The words in which bits lie, and which bits of each.
 fn words_of(indices: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-    let words = indices.start / 64..if indices.is_empty() { indices.start / 64 } else { indices.end.div_ceil(64) };
+    let words =
+        indices.start / 64..if indices.is_empty() { indices.start / 64 } else { indices.end.div_ceil(64) };
     words.map(move |word| {
         let below = |end: usize| match end.saturating_sub(word * 64) {
             count @ 0..64 => (1 << count) - 1,
@@ -548,7 +549,9 @@ mod tests {
             assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start), "{runs:?}");
         }
         for (start, end) in (0..=130).flat_map(|start| [0, 1, 63, 64, 65, 128, 130].map(|end| (start, end))) {
-            let at = |(word, bits): (usize, u64)| (0..64).filter(move |at| bits >> at & 1 != 0).map(move |at| word * 64 + at);
+            let at = |(word, bits): (usize, u64)| {
+                (0..64).filter(move |at| bits >> at & 1 != 0).map(move |at| word * 64 + at)
+            };
             let found: Vec<usize> = words_of(start..end).flat_map(at).collect();
             assert_eq!(found, (start..end).collect::<Vec<_>>());
         }

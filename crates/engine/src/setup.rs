@@ -165,8 +165,9 @@ impl Engine {
         let blocks = staging_blocks(settings.frames_max);
         let pagemap = settings.pagemap.map_or_else(Pagemap::open, Ok).map_err(failed(10))?;
         let parts = huge::parts(settings.frames_max);
-        let memory = Memory::new(frames_in(blocks), parts, settings.use_move, settings.user_mode_only, pagemap)
-            .map_err(failed(1))?;
+        let memory =
+            Memory::new(frames_in(blocks), parts, settings.use_move, settings.user_mode_only, pagemap)
+                .map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max, settings.claims.is_some())
             .map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;

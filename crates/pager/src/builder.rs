@@ -58,13 +58,15 @@ impl Builder {
     }
 
     /// The directory of the swap file, which has no name and vanishes with the pager. Default: `/var/tmp`.
+    /// One in memory (tmpfs, `/dev/shm`) is taken, too, and saves nothing: what leaves RAM is in RAM.
     #[must_use]
     pub fn swap(mut self, directory: impl AsRef<Path>) -> Self {
         self.swap = directory.as_ref().to_owned();
         self
     }
 
-    /// Most bytes of swap; 0 (the default) = what the file system gives.
+    /// Most bytes of swap; 0 (the default) = what the file system gives. When it is full regions go on in
+    /// RAM, above the budget.
     #[must_use]
     pub fn swap_max(mut self, bytes: u64) -> Self {
         self.swap_max = bytes;
@@ -126,7 +128,8 @@ impl Builder {
         self
     }
 
-    /// Encrypts what goes to swap, under a key that is nowhere but in memory. Default: no.
+    /// Encrypts what goes to swap (AES-GCM), under a key that is nowhere but in memory. What is in RAM is
+    /// not, compressed or not, nor what the kernel's own swap or a core dump has of it. Default: no.
     #[must_use]
     pub fn encrypt(mut self, yes: bool) -> Self {
         self.encrypt = yes;

@@ -37,7 +37,7 @@ pub struct Region {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionStats {
-    /// Faults that had to read from swap.
+    /// Faults that had to read: from swap, or from the file that the region stands for.
     pub pgmajfault: u64,
     /// Pages read ahead (without the faulting one).
     pub swap_ra: u64,

@@ -125,7 +125,7 @@ impl SharedRegion {
     /// A ticket with which one other process can join, once.
     ///
     /// # Errors
-    /// [`Error::Share`] when there are no descriptors left.
+    /// [`Error::Share`] when there are no descriptors left. [`Error::Stopped`].
     pub fn handle(&self) -> Result<Handle, Error> {
         self.link.door()?.invite(self.place, &self.file, self.len).map(|socket| Handle { socket })
     }

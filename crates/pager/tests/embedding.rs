@@ -259,3 +259,29 @@ fn a_mapped_file_is_read_in_windows_as_its_knob_says() {
         region.close().unwrap();
     }
 }
+
+/// *The story:* a page of /sys says that it has 4096 bytes, and has 20. The first touch of its mapping was
+/// SIGBUS.
+#[test]
+fn a_file_that_lies_about_its_length_is_not_mapped() {
+    let pager = pager(4);
+    let lies = "/sys/kernel/mm/transparent_hugepage/enabled";
+    assert_eq!(std::fs::metadata(lies).expect("sysfs is mounted").len(), PAGE as u64);
+    let mapped = pager.map_file(lies, &MapOptions::new());
+    assert!(matches!(mapped, Err(Error::File(_, Errno::NODEV))), "{mapped:?}");
+}
+
+#[test]
+fn what_files_have_of_the_budget_is_told() {
+    let scratch = Scratch::new("told");
+    let pager = pager(4);
+    assert_eq!(pager.stats().unwrap().file_frames, 0);
+    let file = pager.open_file(&scratch.0, &FileOptions::new()).unwrap();
+    file.read_at(&mut [0; 10 * PAGE], 0).unwrap();
+    let stats = pager.stats().unwrap();
+    assert!(stats.file_frames >= 10 && u64::from(stats.file_frames) >= file.stats().cached, "{stats:?}");
+    assert_eq!(stats.frames, 0);
+    assert!(pager.uses_move().is_ok());
+    file.close().unwrap();
+    assert_eq!(pager.stats().unwrap().file_frames, 0);
+}

@@ -1,8 +1,8 @@
 //! How many addresses the agent puts aside, see [`reserve`] for why it does; and how much memory is not
 //! the program's.
 
-pub use overspill_engine::frames_of as frames;
 use overspill_engine::Failure;
+pub use overspill_engine::frames_of as frames;
 use overspill_engine::setup::staging_bytes;
 use overspill_engine::shared::{Config, Shared};
 use overspill_mm::pool::{SEGMENT_BYTES, segments_max};

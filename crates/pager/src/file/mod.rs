@@ -69,7 +69,8 @@ impl FileOptions {
         self
     }
 
-    /// The file is made where it is missing.
+    /// The file is made where it is missing; it takes [`FileOptions::write`]. File systems like ext4, xfs and
+    /// btrfs settle its name as it is synced; elsewhere its directory has to be synced, too.
     #[must_use]
     pub fn create(mut self, yes: bool) -> Self {
         self.create = yes;
@@ -93,11 +94,11 @@ impl FileOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FileStats {
-    /// Pages that reads wanted, and those of them that had to be waited for.
+    /// Pages that reads wanted.
     pub pages_wanted: u64,
-    /// Of those, the ones that were not cached.
+    /// Times that a page was wanted, by a read or a store, that was not cached.
     pub misses: u64,
-    /// Pages read from the file, and in how many requests.
+    /// Pages read from the file.
     pub pages_read: u64,
     /// Requests to read.
     pub reads: u64,
@@ -255,7 +256,7 @@ impl File {
         Ok(left.saturating_mul(overspill_sys::PAGE_SIZE as u64))
     }
 
-    /// Bytes in the file, those included that were not written back yet.
+    /// Bytes in the file as it was seen last, those included that were not written back yet.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.cache.len()

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use overspill_sys::Errno;
 use overspill_sys::thread::block_program_signals;
 
 use super::cache::{Cache, Run};
@@ -64,7 +65,9 @@ impl Threads {
             let orders = Arc::clone(&orders);
             let body = Box::new(move || serve(&cache, &orders, &closing));
             let named = Builder::new().name("overspill file".into());
-            threads.readers.push(spawn(named, body).map_err(|_| Error::Stopped)?);
+            threads
+                .readers
+                .push(spawn(named, body).map_err(|_| Error::Start("start a thread", Errno::AGAIN))?);
         }
         Ok(threads)
     }

@@ -5,8 +5,8 @@
 //! before, so each page was copied to leave; then all was brought in again for the next worker, and
 //! each worker kept a full set of its own: a list of 300 MB in a budget of 200 held 1188 MiB.
 
-use overspill_engine::{Engine, frames_of};
 use overspill_engine::shared::events;
+use overspill_engine::{Engine, frames_of};
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::{Agent, Manager, own_ranges};

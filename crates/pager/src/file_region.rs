@@ -228,8 +228,8 @@ impl FileRegion {
     /// Syncs, tells what came of that, and unmaps. Whoever drops it is told nothing.
     ///
     /// # Errors
-    /// Those of [`FileRegion::sync`]. What could not be written is tried once more, and is lost if that fails,
-    /// too.
+    /// Those of [`FileRegion::sync`]. What could not be written is tried once more, and is lost if that
+    /// fails, too.
     pub fn close(self) -> Result<(), Error> {
         self.sync()
     }

@@ -75,8 +75,8 @@ impl Pager {
     /// process is as any other program: its stores and this one's undo one another.
     ///
     /// # Errors
-    /// [`Error::File`]: it cannot be opened or is empty, or has nothing to read where it says so (ENODEV; some
-    /// files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger than some
+    /// [`Error::File`]: it cannot be opened or is empty, or has nothing to read where it says so (ENODEV;
+    /// some files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger than some
     /// 8 TiB (ENOSPC), or its stores are to be the file's and there is no UFFDIO_MOVE (EOPNOTSUPP).
     /// [`Error::Stopped`].
     /// [`Error::InUse`]: its stores are to be the file's ([`MapOptions::shared`]), and those bytes are
@@ -128,8 +128,8 @@ impl Pager {
         })
     }
 
-    /// Does it move pages by UFFDIO_MOVE? Otherwise [`MapOptions::shared`] cannot be had, and of what a device
-    /// writes into a region without the processor some may be lost: see [`Region`].
+    /// Does it move pages by UFFDIO_MOVE? Otherwise [`MapOptions::shared`] cannot be had, and of what a
+    /// device writes into a region without the processor some may be lost: see [`Region`].
     ///
     /// # Errors
     /// [`Error::Stopped`].

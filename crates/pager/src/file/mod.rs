@@ -211,8 +211,8 @@ impl File {
         self.cache.read_at(buffer, offset, self).map_err(Error::Io)
     }
 
-    /// Writes bytes from `offset` on, into the cache; the file grows if need be. See [`File`] for when it is in
-    /// the file.
+    /// Writes bytes from `offset` on, into the cache; the file grows if need be. See [`File`] for when it is
+    /// in the file.
     ///
     /// # Errors
     /// [`Error::Io`]: EFBIG, where the file system takes no file so long, or the process may write none
@@ -239,8 +239,8 @@ impl File {
     /// Closes it: syncs, if it may write, and tells what came of that. Whoever drops it is told nothing.
     ///
     /// # Errors
-    /// Those of [`File::sync`]. It is closed all the same: what could not be written is tried once more as the
-    /// last who has the file open closes it, and is lost if that fails, too.
+    /// Those of [`File::sync`]. It is closed all the same: what could not be written is tried once more as
+    /// the last who has the file open closes it, and is lost if that fails, too.
     pub fn close(self) -> Result<(), Error> {
         if self.is_writable { self.sync() } else { Ok(()) }
     }

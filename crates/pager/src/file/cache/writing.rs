@@ -33,8 +33,8 @@ const PAUSE_NS: u64 = 1_000_000_000;
 
 /// What is dirty is written back after so long, whether anybody syncs or not: a kernel does the same.
 ///
-/// *The story:* as long as little was dirty nothing of it was ever written. A program that ended in order, but
-/// left a file open, lost what it had written an hour before.
+/// *The story:* as long as little was dirty nothing of it was ever written. A program that ended in order,
+/// but left a file open, lost what it had written an hour before.
 pub(super) const AGE_NS: u64 = 30_000_000_000;
 /// Whether a file may be longer is asked for so many bytes ahead.
 const AHEAD: u64 = 64 << 20;

@@ -566,9 +566,11 @@ mod tests {
         let mapped = files.of_slot(first);
         mapped.note_store(Slot(first.0 + 12_345));
         let begin_ns = overspill_sys::clock::thread_cpu_ns();
-        assert_eq!(mapped.begin_sync(), [first.0 + 12_345..first.0 + 12_346]);
-        assert_eq!(mapped.end_sync(true), [first.0 + 12_345..first.0 + 12_346]);
-        assert_eq!(mapped.not_stored(first.0..first.0 + PAGES), [first.0..first.0 + PAGES]);
+        let run = first.0 + 12_345..first.0 + 12_346;
+        assert_eq!(mapped.begin_sync(), core::slice::from_ref(&run));
+        assert_eq!(mapped.end_sync(true), core::slice::from_ref(&run));
+        let all = first.0..first.0 + PAGES;
+        assert_eq!(mapped.not_stored(all.clone()), core::slice::from_ref(&all));
         mapped.forget_stores(first.0..first.0 + PAGES);
         let took_ns = overspill_sys::clock::thread_cpu_ns() - begin_ns;
         // By bits it is some seconds.

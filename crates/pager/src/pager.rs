@@ -76,8 +76,8 @@ impl Pager {
     ///
     /// # Errors
     /// [`Error::File`]: it cannot be opened or is empty, or has nothing to read where it says so (ENODEV;
-    /// some files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger than some
-    /// 8 TiB (ENOSPC), or its stores are to be the file's and there is no UFFDIO_MOVE (EOPNOTSUPP).
+    /// some files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger
+    /// than some 8 TiB (ENOSPC), or its stores are to be the file's and there is no UFFDIO_MOVE (EOPNOTSUPP).
     /// [`Error::Stopped`].
     /// [`Error::InUse`]: its stores are to be the file's ([`MapOptions::shared`]), and those bytes are
     /// mapped so already, or the file is open ([`Pager::open_file`]).

@@ -325,6 +325,19 @@ impl Mapped {
         (slot.0 - self.first_slot) as usize
     }
 
+    fn indices(&self, slots: &Range<u32>) -> Range<usize> {
+        (slots.start - self.first_slot) as usize..(slots.end - self.first_slot) as usize
+    }
+
+    /// The words of what was stored to, each with the slot of its first bit. A large file has many, and most
+    /// are zero: nobody's faults are answered while they are looked at.
+    ///
+    /// *The story:* they were looked at bit by bit. A sync of a sparse file of 1 TiB of which one page was
+    /// stored to kept everybody waiting for 2.5 s.
+    fn words(&self) -> impl Iterator<Item = (u32, &AtomicU64)> {
+        (self.first_slot..).step_by(64).zip(&self.stored)
+    }
+
     /// A page is about to be stored to.
     pub fn note_store(&mut self, slot: Slot) {
         let index = self.index(slot);
@@ -347,12 +360,9 @@ impl Mapped {
     pub fn begin_sync(&mut self) -> Vec<Range<u32>> {
         assert!(self.source.shared && self.since_sync.is_none(), "one sync of a shared mapping at a time");
         self.since_sync = Some(vec![0; self.stored.len()]);
-        let mut runs: Vec<Range<u32>> = Vec::new();
-        for slot in self.first_slot..self.first_slot + self.pages {
-            if !self.is_stored(Slot(slot)) {
-                continue;
-            }
-            extend(&mut runs, slot);
+        let mut runs = Vec::new();
+        for (first, stored) in self.words() {
+            extend(&mut runs, first, stored.load(SeqCst));
         }
         runs
     }
@@ -365,10 +375,11 @@ impl Mapped {
         if !went_well {
             return clean;
         }
-        for (first, (stored, since)) in (self.first_slot..).step_by(64).zip(self.stored.iter().zip(since)) {
-            let settled = stored.fetch_and(since, SeqCst) & !since;
-            let bits = (0..u64::BITS).filter(|bit| settled >> bit & 1 != 0);
-            bits.for_each(|bit| extend(&mut clean, first + bit));
+        // What is stored to since is stored to: where nothing is, the other need not be touched.
+        for ((first, stored), since) in self.words().zip(since.iter()) {
+            if stored.load(SeqCst) != 0 {
+                extend(&mut clean, first, stored.fetch_and(*since, SeqCst) & !since);
+            }
         }
         clean
     }
@@ -379,19 +390,30 @@ impl Mapped {
     /// sync began came back open, and nobody heard of what was stored then.
     pub fn forget_stores(&mut self, slots: Range<u32>) {
         self.has_rest |= self.is_handed_back;
-        for slot in slots.filter(|_| self.is_protected) {
-            let index = self.index(Slot(slot));
-            self.stored[index / 64].fetch_and(!(1 << (index % 64)), SeqCst);
+        if !self.is_protected {
+            return;
+        }
+        for (word, bits) in words_of(self.indices(&slots)) {
+            if self.stored[word].load(SeqCst) == 0 {
+                continue;
+            }
+            self.stored[word].fetch_and(!bits, SeqCst);
             if let Some(since) = &mut self.since_sync {
-                since[index / 64] &= !(1 << (index % 64));
+                since[word] &= !bits;
             }
         }
     }
 
     /// The runs of those that were not stored to.
     pub fn not_stored(&self, slots: Range<u32>) -> Vec<Range<u32>> {
+        if !self.is_protected {
+            return if slots.is_empty() { Vec::new() } else { vec![slots] };
+        }
         let mut runs = Vec::new();
-        slots.filter(|&slot| !self.is_stored(Slot(slot))).for_each(|slot| extend(&mut runs, slot));
+        for (word, bits) in words_of(self.indices(&slots)) {
+            let first = self.first_slot + word as u32 * u64::BITS;
+            extend(&mut runs, first, bits & !self.stored[word].load(SeqCst));
+        }
         runs
     }
 
@@ -421,12 +443,33 @@ impl Mapped {
     }
 }
 
-/// One more slot, in ascending order.
-fn extend(runs: &mut Vec<Range<u32>>, slot: u32) {
-    match runs.last_mut().filter(|run| run.end == slot) {
-        Some(run) => run.end = slot + 1,
-        None => runs.push(slot..slot + 1),
+/// Slots more, in ascending order: those that have a bit, counted from `first` on.
+fn extend(runs: &mut Vec<Range<u32>>, first: u32, mut bits: u64) {
+    let mut at = first;
+    while bits != 0 {
+        let gap = bits.trailing_zeros();
+        let count = (bits >> gap).trailing_ones();
+        let (start, end) = (at + gap, at + gap + count);
+        match runs.last_mut().filter(|run| run.end == start) {
+            Some(run) => run.end = end,
+            None => runs.push(start..end),
+        }
+        at = end;
+        bits = bits.checked_shr(gap + count).unwrap_or(0);
     }
+}
+
+/// The words in which bits lie, and which bits of each.
+fn words_of(indices: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let words =
+        indices.start / 64..if indices.is_empty() { indices.start / 64 } else { indices.end.div_ceil(64) };
+    words.map(move |word| {
+        let below = |end: usize| match end.saturating_sub(word * 64) {
+            count @ 0..64 => (1 << count) - 1,
+            _ => u64::MAX,
+        };
+        (word, below(indices.end) & !below(indices.start))
+    })
 }
 
 #[cfg(test)]
@@ -490,6 +533,48 @@ mod tests {
         assert_eq!(mapped.begin_sync(), [run(4, 5)]);
         mapped.end_sync(true);
         assert!(!mapped.has_stores());
+    }
+
+    #[test]
+    fn runs_are_the_same_by_words_as_by_bits() {
+        let bits = [0, 1, 1 << 63, u64::MAX, 0b1011_0111 << 40 | 3, u64::MAX << 5, u64::MAX >> 7, 5 << 61];
+        for (one, two) in bits.iter().flat_map(|one| bits.map(|two| (*one, two))) {
+            let mut runs = Vec::new();
+            extend(&mut runs, 1000, one);
+            extend(&mut runs, 1064, two);
+            let wanted = |at: u32| u128::from(two) << 64 >> at & 1 != 0 || at < 64 && one >> at & 1 != 0;
+            let found: Vec<u32> = runs.iter().cloned().flatten().collect();
+            let expected: Vec<u32> = (0..128).filter(|&at| wanted(at)).map(|at| 1000 + at).collect();
+            assert_eq!(found, expected, "{one:#x}, {two:#x}");
+            assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start), "{runs:?}");
+        }
+        for (start, end) in (0..=130).flat_map(|start| [0, 1, 63, 64, 65, 128, 130].map(|end| (start, end))) {
+            let at = |(word, bits): (usize, u64)| {
+                (0..64).filter(move |at| bits >> at & 1 != 0).map(move |at| word * 64 + at)
+            };
+            let found: Vec<usize> = words_of(start..end).flat_map(at).collect();
+            assert_eq!(found, (start..end).collect::<Vec<_>>());
+        }
+    }
+
+    /// *The story:* see [`Mapped::words`].
+    #[test]
+    fn a_sync_of_a_large_file_looks_at_what_was_stored_to() {
+        const PAGES: u32 = 1 << 28;
+        let mut files = Files::default();
+        let first = files.add(source(), PAGES.into(), true).unwrap();
+        let mapped = files.of_slot(first);
+        mapped.note_store(Slot(first.0 + 12_345));
+        let begin_ns = overspill_sys::clock::thread_cpu_ns();
+        let run = first.0 + 12_345..first.0 + 12_346;
+        assert_eq!(mapped.begin_sync(), core::slice::from_ref(&run));
+        assert_eq!(mapped.end_sync(true), core::slice::from_ref(&run));
+        let all = first.0..first.0 + PAGES;
+        assert_eq!(mapped.not_stored(all.clone()), core::slice::from_ref(&all));
+        mapped.forget_stores(first.0..first.0 + PAGES);
+        let took_ns = overspill_sys::clock::thread_cpu_ns() - begin_ns;
+        // By bits it is some seconds.
+        assert!(took_ns < 1_000_000_000, "{took_ns} ns of this thread");
     }
 
     #[test]

@@ -61,7 +61,7 @@ mod waiters;
 pub use engine::{Engine, Notice, heirs};
 pub use files::{Program, Source};
 pub use reactor::Reactor;
-pub use setup::{Failure, Inheritance, MAX_POOL_PERCENT, STEPS, Settings};
+pub use setup::{FRAMES_MAX, Failure, Inheritance, MAX_POOL_PERCENT, STEPS, Settings, frames_of};
 pub use shared_regions::MapperId;
 pub use swapfile::{SwapKind, SwapPlace};
 pub use view::Place;

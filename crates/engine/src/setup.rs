@@ -97,9 +97,25 @@ const STAGING_SPREAD: u32 = 2;
 /// Blocks of staging beyond that.
 const STAGING_EXTRA: u32 = 256;
 
+/// Frames of the largest budget, 4 TiB: staging's are counted by 32 bits.
+pub const FRAMES_MAX: u32 = 1 << 30;
+
+/// Frames of a budget of so many bytes.
+///
+/// *The story:* staging of 8 TiB and more had more frames than its number holds, and 16 TiB became 512 GiB.
+#[must_use]
+pub fn frames_of(bytes: u64) -> u32 {
+    u32::try_from(bytes / PAGE_SIZE as u64).map_or(FRAMES_MAX, |frames| frames.min(FRAMES_MAX))
+}
+
 /// Blocks of staging for so many frames.
 const fn staging_blocks(frames_max: u32) -> u32 {
     (frames_max / BLOCK).saturating_mul(STAGING_SPREAD) + STAGING_EXTRA
+}
+
+/// Frames of so many blocks of staging.
+const fn frames_in(blocks: u32) -> u32 {
+    blocks.checked_mul(BLOCK).expect("no budget has more than FRAMES_MAX")
 }
 
 /// Addresses that staging takes for so many frames, in bytes: the largest mapping of all.
@@ -149,8 +165,9 @@ impl Engine {
         let blocks = staging_blocks(settings.frames_max);
         let pagemap = settings.pagemap.map_or_else(Pagemap::open, Ok).map_err(failed(10))?;
         let parts = huge::parts(settings.frames_max);
-        let memory = Memory::new(blocks * BLOCK, parts, settings.use_move, settings.user_mode_only, pagemap)
-            .map_err(failed(1))?;
+        let memory =
+            Memory::new(frames_in(blocks), parts, settings.use_move, settings.user_mode_only, pagemap)
+                .map_err(failed(1))?;
         let swap = SwapFile::open_all(&settings.swap, settings.swap_bytes_max, settings.claims.is_some())
             .map_err(failed(2))?;
         let io = Io::new(settings.use_uring).map_err(failed(3))?;
@@ -183,5 +200,23 @@ impl Engine {
             (false, false) => engine.without_checksums(),
         };
         Ok(engine.with_pool(pool as u32, settings.fixed_pool).with_vigil(vigil))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// *The story:* see [`frames_of`].
+    #[test]
+    fn the_largest_budget_has_its_staging() {
+        for bytes in [4 << 40, 8 << 40, 9 << 40, 16 << 40, u64::MAX] {
+            assert_eq!(frames_of(bytes), FRAMES_MAX);
+        }
+        assert_eq!(frames_of((4 << 40) - 1), FRAMES_MAX - 1);
+        assert_eq!(frames_of(10 << 20), 2560);
+        let frames = frames_in(staging_blocks(FRAMES_MAX) + huge::blocks(huge::parts(FRAMES_MAX) + 1));
+        assert_eq!(u64::from(frames) * PAGE_SIZE as u64, staging_bytes(FRAMES_MAX));
+        assert!(frames / 2 >= FRAMES_MAX);
     }
 }

@@ -6,9 +6,9 @@
 pub struct Vmstat {
     /// Faults, first touches and soft faults included.
     pub pgfault: u64,
-    /// Faults that had to read from swap.
+    /// Faults that had to read from swap, or from the file that a region stands for.
     pub pgmajfault: u64,
-    /// Pages read from swap, read-ahead included.
+    /// Pages read from swap, or from files that regions stand for, read-ahead included.
     pub pswpin: u64,
     /// Of those, pages read from mapped files.
     pub file_in: u64,
@@ -86,7 +86,7 @@ impl Vmstat {
 /// while the region is not cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RegionStats {
-    /// Faults that had to read from swap.
+    /// Faults that had to read from swap, or from the file that a region stands for.
     pub pgmajfault: u64,
     /// Pages read ahead (without the faulting one).
     pub swap_ra: u64,

@@ -4,10 +4,9 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use overspill_engine::{Settings, SwapPlace};
+use overspill_engine::{Settings, SwapPlace, frames_of};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
-use overspill_sys::PAGE_SIZE;
 
 use crate::{Error, Pager};
 
@@ -50,7 +49,8 @@ impl Builder {
     /// Smallest budget in bytes.
     pub const RAM_MIN: u64 = 1 << 20;
 
-    /// The budget of all regions together, in bytes. Default: 256 MiB.
+    /// The budget of all regions together, in bytes; 4 TiB at most: what is above that counts for so much.
+    /// Default: 256 MiB.
     #[must_use]
     pub fn ram(mut self, bytes: u64) -> Self {
         self.ram = bytes;
@@ -58,13 +58,15 @@ impl Builder {
     }
 
     /// The directory of the swap file, which has no name and vanishes with the pager. Default: `/var/tmp`.
+    /// One in memory (tmpfs, `/dev/shm`) is taken, too, and saves nothing: what leaves RAM is in RAM.
     #[must_use]
     pub fn swap(mut self, directory: impl AsRef<Path>) -> Self {
         self.swap = directory.as_ref().to_owned();
         self
     }
 
-    /// Most bytes of swap; 0 (the default) = what the file system gives.
+    /// Most bytes of swap; 0 (the default) = what the file system gives. When it is full regions go on in
+    /// RAM, above the budget.
     #[must_use]
     pub fn swap_max(mut self, bytes: u64) -> Self {
         self.swap_max = bytes;
@@ -85,7 +87,8 @@ impl Builder {
         self
     }
 
-    /// Whether UFFDIO_MOVE may be used (kernel 6.8). Default: yes.
+    /// Whether UFFDIO_MOVE may be used (kernel 6.8). Default: yes. Without it nothing shows that a device is
+    /// to write to a page: see [`Region`](crate::Region).
     #[must_use]
     pub fn use_move(mut self, yes: bool) -> Self {
         self.use_move = yes;
@@ -125,7 +128,8 @@ impl Builder {
         self
     }
 
-    /// Encrypts what goes to swap, under a key that is nowhere but in memory. Default: no.
+    /// Encrypts what goes to swap (AES-GCM), under a key that is nowhere but in memory. What is in RAM is
+    /// not, compressed or not, nor what the kernel's own swap or a core dump has of it. Default: no.
     #[must_use]
     pub fn encrypt(mut self, yes: bool) -> Self {
         self.encrypt = yes;
@@ -141,7 +145,7 @@ impl Builder {
             return Err(Error::BudgetTooSmall);
         }
         let path = CString::new(self.swap.as_os_str().as_bytes()).map_err(|_| Error::BadPath(self.swap))?;
-        let frames = u32::try_from(self.ram / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
+        let frames = frames_of(self.ram);
         self.policy.frames = frames;
         let settings = Settings {
             frames,

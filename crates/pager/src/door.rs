@@ -59,7 +59,7 @@ impl Door {
         let thread = std::thread::Builder::new()
             .name("overspill door".into())
             .spawn(move || {
-                let _ = thread::block_all_signals();
+                let _ = thread::block_program_signals();
                 attend(&watched, &wire);
             })
             .map_err(|_| Error::Share(Errno::AGAIN))?;

@@ -68,7 +68,9 @@ impl MapOptions {
         self.offset..self.offset.saturating_add(len)
     }
 
-    /// Only `len` bytes from `offset` on. Neither need be a multiple of a page.
+    /// Only `len` bytes from `offset` on. Neither need be a multiple of a page. They may reach behind the
+    /// file's end: there the rest of its last page is zero, and what lies behind that raises SIGBUS. What is
+    /// stored behind the end is in no file.
     #[must_use]
     pub fn part(mut self, offset: u64, len: usize) -> Self {
         (self.offset, self.len) = (offset, Some(len));
@@ -78,15 +80,22 @@ impl MapOptions {
 
 /// The bytes of a file, of which those in use are in RAM.
 ///
-/// What others write to the file while it is mapped may be seen or not. When it is cut, what lay
+/// What others write to the file while it is mapped may be seen or not: others are this pager's own
+/// [`File`](crate::File)s, too. A region that is for reading may not be stored to by other ways, either: a
+/// store through a pointer raises no signal, and is kept or not. When it is cut, what lay
 /// behind its new end raises SIGBUS, as it does in a mapping of the kernel's, once the pager has
 /// noticed (within 40 ms), and shows what is there when it has grown again; a page that the device
 /// cannot read raises SIGBUS for good.
 ///
 /// What is stored to a shared one ([`MapOptions::shared`]) is in the file once [`FileRegion::sync`]
 /// has returned, and on stable storage. Until then it is this process's own, in RAM or on swap, and
-/// nobody else sees it; a process that is killed loses it. The file never becomes longer than it is, and
+/// nobody else sees it; a process that is killed, or ends without dropping it, loses it. Dropping it syncs,
+/// and tells nobody what could not be written (but for a line on standard error): [`FileRegion::close`]
+/// does. The file never becomes longer than it is, and
 /// what lay behind its end when it was mapped is not written, even if it has grown since.
+///
+/// As with any descriptor, dropping it lets go of the record locks that the process has on the file
+/// (fcntl(2), F_SETLK); mapping does not. In a child of fork it is not there: see [`Region`](crate::Region).
 #[derive(Debug)]
 pub struct FileRegion {
     /// Taken when dropped: the pager forgets the region first.
@@ -100,6 +109,10 @@ pub struct FileRegion {
     /// Its bytes are no other's, until all else is done.
     claim: Option<Claim>,
     link: Arc<Link>,
+    /// The file as it was opened, beside the one that is read by: whoever closes it lets go of the process's
+    /// locks.
+    #[expect(dead_code, reason = "it is there to be open")]
+    kept: Option<Fd>,
 }
 
 impl FileRegion {
@@ -114,7 +127,7 @@ impl FileRegion {
             if !link.wire().is_ours() {
                 return Err(Error::Stopped);
             }
-            let store = RealFile::open(path, true, false).map_err(failed)?;
+            let store = RealFile::open(path, true, false).map_err(failed)?.past_the_page_cache(true);
             let plain = store.reader().map_err(failed)?;
             let inode = inodes.of(store.key().map_err(failed)?);
             let claim = inode.claim(options.bytes()).map_err(|why| Error::InUse(path.to_owned(), why))?;
@@ -134,7 +147,14 @@ impl FileRegion {
         failed: impl Fn(Errno) -> Error,
     ) -> Result<FileRegion, Error> {
         let file_len = file::status(&plain).map_err(&failed)?.len;
-        let file = raw::open_direct(&plain, Open::empty()).unwrap_or(plain);
+        // A length may be a lie: a page of /sys says 4096, whatever it holds.
+        if file_len > 0 && file::pread(&plain, &mut [0], file_len - 1) == Ok(0) {
+            return Err(failed(Errno::NODEV));
+        }
+        let (file, kept) = match raw::open_direct(plain.raw(), Open::empty()) {
+            Some(direct) => (direct, Some(plain)),
+            None => (plain, None),
+        };
         let skip = (options.offset % PAGE_SIZE as u64) as usize;
         let offset = options.offset - skip as u64;
         let rest = usize::try_from(file_len.saturating_sub(options.offset)).unwrap_or(usize::MAX);
@@ -149,7 +169,7 @@ impl FileRegion {
         let publisher = store.map(|store| Publisher::new(store, published));
         let mapping = Some(mapping);
         let link = Arc::clone(link);
-        let mut region = FileRegion { mapping, skip, len, stores, publisher: None, claim: None, link };
+        let mut region = FileRegion { mapping, skip, len, stores, publisher: None, claim: None, link, kept };
         let range = region.range();
         let (writable, shared) = (stores != Stores::Forbidden, stores == Stores::Shared);
         let source = Source { file, offset, len: file_len, writable, shared, program: None };
@@ -195,13 +215,23 @@ impl FileRegion {
     /// region there is nothing to write.
     ///
     /// # Errors
-    /// [`Error::Io`]: the device's reason, told to the one whose sync it was. What was stored is here
-    /// still, and the next sync writes it once more.
+    /// [`Error::Io`]: the device's reason, told to the one whose sync it was; EAGAIN, where the process has
+    /// changed its mappings for a second without a pause. What was stored is here still, and the next sync
+    /// writes it once more. [`Error::Stopped`].
     pub fn sync(&self) -> Result<(), Error> {
         match &self.publisher {
             Some(publisher) => publisher.sync(self.mapping(), self.link.wire()),
             None => Ok(()),
         }
+    }
+
+    /// Syncs, tells what came of that, and unmaps. Whoever drops it is told nothing.
+    ///
+    /// # Errors
+    /// Those of [`FileRegion::sync`]. What could not be written is tried once more, and is lost if that
+    /// fails, too.
+    pub fn close(self) -> Result<(), Error> {
+        self.sync()
     }
 
     /// The pages of bytes `range`.
@@ -226,7 +256,8 @@ impl FileRegion {
         Ok((left as usize * PAGE_SIZE).min(range.len()))
     }
 
-    /// Says how bytes `range` will be used. Nothing is forgotten for it.
+    /// Says how bytes `range` will be used. No page is forgotten for it. Of the parts that were spoken of the
+    /// last 16 are remembered.
     ///
     /// # Errors
     /// [`Error::Stopped`].
@@ -246,7 +277,8 @@ impl FileRegion {
         region::stats(self.link.wire(), self.place())
     }
 
-    /// Read-ahead knobs of this region alone, in place of the pager's.
+    /// Read-ahead knobs of this region alone, in place of the pager's. By the adaptive policy files are read
+    /// by rules of their own, whose windows `max_window` bounds; 0: nothing is read ahead.
     ///
     /// # Errors
     /// [`Error::Stopped`].

@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use overspill_engine::report::Report;
-use overspill_engine::shared::Process;
+use overspill_engine::shared::Process as Page;
 use overspill_engine::{Engine, Failure, Notice, Reactor, STEPS, Settings};
 use overspill_sys::event::Bell;
-use overspill_sys::mem::{self, OwnMemory};
+use overspill_sys::mem::OwnMemory;
 use overspill_sys::{AddressRange, Errno, Fd, clock, file, thread};
 
 use crate::Error;
 use crate::door::Door;
 use crate::file::Room;
+use crate::process::Process;
 use crate::raw;
 
 /// The pager looks at the clock at least this often.
@@ -33,7 +34,7 @@ pub(crate) struct Wire {
     orders: Mutex<Sender<Order>>,
     bell: Bell,
     /// Whose thread it leads to.
-    process: u32,
+    process: Process,
 }
 
 impl Wire {
@@ -59,7 +60,7 @@ impl Wire {
     ///
     /// *The story:* a child that dropped a region waited for ever.
     pub fn is_ours(&self) -> bool {
-        self.process == mem::process_id()
+        self.process.is_this()
     }
 
     fn order(&self, order: Order) -> Result<(), Error> {
@@ -87,14 +88,14 @@ impl Link {
     pub fn start(settings: Settings, room: Arc<Room>) -> Result<Link, Error> {
         let bell = Bell::new().map_err(|errno| Error::Start("make an event descriptor", errno))?;
         let (orders, received) = channel();
-        let wire = Arc::new(Wire { orders: Mutex::new(orders), bell, process: mem::process_id() });
+        let wire = Arc::new(Wire { orders: Mutex::new(orders), bell, process: Process::this() });
         let (ready, started) = channel();
         let heard = Arc::clone(&wire);
         let thread = std::thread::Builder::new()
             .name("overspill".into())
             .spawn(move || {
                 // A handler that touched a region here would wait for itself.
-                let _ = thread::block_all_signals();
+                let _ = thread::block_program_signals();
                 serve(settings, &received, &heard.bell, &room, &ready);
             })
             .map_err(|_| Error::Start("start a thread", Errno::AGAIN))?;
@@ -174,7 +175,7 @@ fn serve(
     room: &Room,
     ready: &Sender<Result<(), Failure>>,
 ) {
-    let process: &'static Process = Box::leak(Box::new(Process::new()));
+    let process: &'static Page = Box::leak(Box::new(Page::new()));
     let mut engine = match Engine::open(settings, Report::new(process)) {
         Ok(engine) => engine,
         Err(failure) => {

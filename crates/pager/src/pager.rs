@@ -14,6 +14,9 @@ use crate::link::Link;
 use crate::{Builder, Error, File, FileOptions, FileRegion, MapOptions, Region, SharedRegion};
 
 /// A running pager. It goes on while regions live; with the last of them its thread ends.
+///
+/// It is of the process that made it: in a child of fork all that it answers is [`Error::Stopped`], and of
+/// what it has mapped see [`Region`].
 #[derive(Debug)]
 pub struct Pager {
     pub(crate) link: Arc<Link>,
@@ -29,8 +32,11 @@ pub struct Pager {
 pub struct Stats {
     /// The kernel-named counters.
     pub vmstat: Vmstat,
-    /// Frames held, in pages. Pages of shared regions count once, however many processes map them.
+    /// Frames that regions hold, in pages. Pages of shared regions count once, however many processes map
+    /// them.
     pub frames: u32,
+    /// Frames that cached files have of the budget, in pages: those beside the ones above.
+    pub file_frames: u32,
     /// Swap in use, in pages.
     pub slots: u32,
 }
@@ -52,19 +58,27 @@ impl Pager {
     }
 
     /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded
-    /// up to whole pages.
+    /// up to whole pages. When swap is full regions go on in RAM, above the budget: a line on standard error
+    /// says so.
     ///
     /// # Errors
-    /// [`Error::Map`] when there is no address space for it.
+    /// [`Error::Map`] when there is no address space for it. [`Error::Stopped`].
     pub fn map_anon(&self, len: usize) -> Result<Region, Error> {
         Region::new(len, &self.link)
     }
 
     /// A region that stands for a file, which may be larger than the budget. Its pages are read as
-    /// they are touched, and ahead; those that were only read leave without being written.
+    /// they are touched, and ahead; those that were only read leave without being written. It has the length
+    /// that the file has now, and does not grow with it.
+    ///
+    /// Of the same bytes a pager has one shared mapping, and no [`File`] beside that. Another pager in this
+    /// process is as any other program: its stores and this one's undo one another.
     ///
     /// # Errors
-    /// [`Error::File`]: it cannot be opened or is empty. [`Error::Map`]: there is no address space for it.
+    /// [`Error::File`]: it cannot be opened or is empty, or has nothing to read where it says so (ENODEV;
+    /// some files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger
+    /// than some 8 TiB (ENOSPC), or its stores are to be the file's and there is no UFFDIO_MOVE (EOPNOTSUPP).
+    /// [`Error::Stopped`].
     /// [`Error::InUse`]: its stores are to be the file's ([`MapOptions::shared`]), and those bytes are
     /// mapped so already, or the file is open ([`Pager::open_file`]).
     pub fn map_file(&self, path: impl AsRef<Path>, options: &MapOptions) -> Result<FileRegion, Error> {
@@ -76,7 +90,9 @@ impl Pager {
     /// it is the same cache.
     ///
     /// # Errors
-    /// [`Error::File`]: the kernel's reason. [`Error::InUse`]: it is mapped by [`MapOptions::shared`].
+    /// [`Error::File`]: the kernel's reason; EINVAL, to make a file that is not written to; ENODEV, it is no
+    /// regular file. [`Error::InUse`]: it is mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread
+    /// can be started for it. [`Error::Stopped`].
     pub fn open_file(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File, Error> {
         File::open(path.as_ref(), options, &self.link, &self.room, &self.inodes)
     }
@@ -85,7 +101,7 @@ impl Pager {
     /// are part of the same budget. `len` is rounded up to whole pages.
     ///
     /// # Errors
-    /// [`Error::Share`] when the kernel refuses; it must be 5.19 or later.
+    /// [`Error::Share`] when the kernel refuses; it must be 5.19 or later. [`Error::Stopped`].
     pub fn map_shared(&self, len: usize) -> Result<SharedRegion, Error> {
         SharedRegion::new(len, &self.link)
     }
@@ -103,11 +119,22 @@ impl Pager {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn stats(&self) -> Result<Stats, Error> {
-        self.link.wire().ask(|engine| Stats {
+        let file_frames = self.room.taken();
+        self.link.wire().ask(move |engine| Stats {
             vmstat: *engine.mm().stats(),
             frames: engine.frames(),
+            file_frames,
             slots: engine.mm().slots_used(),
         })
+    }
+
+    /// Does it move pages by UFFDIO_MOVE? Otherwise [`MapOptions::shared`] cannot be had, and of what a
+    /// device writes into a region without the processor some may be lost: see [`Region`].
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn uses_move(&self) -> Result<bool, Error> {
+        self.link.wire().ask(|engine| engine.tells_stores())
     }
 
     // Knobs. All of them may change at any time and hold from the next fault on.

@@ -1,7 +1,8 @@
 //! The one module of the library with unsafe code: mappings as slices, descriptors that pass in and out.
 
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 
 use overspill_sys::file::{self, Open};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
@@ -48,13 +49,40 @@ pub(crate) fn map_shared(file: &Fd, pages: usize) -> Result<(Mapping, Uffd), Err
     Ok((mapping, uffd))
 }
 
-/// Opens a file once more, past the page cache; `None` where that cannot be.
-pub(crate) fn open_direct(plain: &Fd, how: Open) -> Option<Fd> {
-    let direct = file::open_again(plain, how | Open::DIRECT).ok()?;
+/// Opens a file once more, past the page cache where that can be; `None` where it cannot be opened so at
+/// all. No descriptor of it is closed: with any that is, the process lets go of its locks on the file.
+pub(crate) fn open_direct(plain: i32, how: Open) -> Option<Fd> {
+    let direct = file::open_number_again(plain, how | Open::DIRECT).ok()?;
     // A trial: some file systems take the flag and refuse the read.
     let mut page = [Page([0; PAGE_SIZE])];
-    let is_read = file::pread(&direct, page_bytes_mut(&mut page), 0).is_ok();
-    is_read.then_some(direct)
+    if file::pread(&direct, page_bytes_mut(&mut page), 0).is_err() {
+        file::take_off_direct(&direct).ok()?;
+    }
+    Some(direct)
+}
+
+/// Where the word of [`word_of_process`] is; 0: nobody has asked yet.
+static WORD: AtomicUsize = AtomicUsize::new(0);
+/// There is none.
+const REFUSED: usize = 1;
+
+/// A word that is zero at first, and again in each child of fork. `None`: the kernel makes none.
+pub(crate) fn word_of_process() -> Option<&'static AtomicU64> {
+    let mut address = WORD.load(SeqCst);
+    if address == 0 {
+        let made = make_word().unwrap_or(REFUSED);
+        // Of two that make one at once, one has made it for nothing. Nobody waits: a fork could come between.
+        address = WORD.compare_exchange(0, made, SeqCst, SeqCst).err().unwrap_or(made);
+    }
+    // SAFETY: it stays mapped, in children, too, is aligned, and is only accessed so.
+    (address != REFUSED).then(|| unsafe { AtomicU64::from_ptr(address as *mut u64) })
+}
+
+fn make_word() -> Result<usize, Errno> {
+    let page = Mapping::anon(PAGE_SIZE, Prot::RW)?;
+    // SAFETY: the mapping is fresh and ours, and its content a child's to lose.
+    unsafe { page.advise(Advice::WipeOnFork) }?;
+    Ok(page.leak().start)
 }
 
 /// The first `len` bytes of private memory.

@@ -14,6 +14,17 @@ use crate::pager::whole_pages;
 use crate::{Error, raw};
 
 /// Bytes that live partly in RAM and partly on swap.
+///
+/// Where the pager does not use UFFDIO_MOVE ([`Pager::uses_move`](crate::Pager::uses_move)) read into it by
+/// the processor only: what direct I/O, a registered buffer of io_uring or process_vm_writev writes is
+/// lost if the page leaves meanwhile.
+///
+/// It is of the process that made it. In a child of fork its memory is not there: a touch raises SIGSEGV,
+/// or, once the child has mapped something else there, shows that; the child may only drop it. A daemon
+/// makes its pager after it has forked.
+///
+/// A page that swap gives back wrong, or not at all, raises SIGBUS in whoever touches it (before kernel 6.6
+/// the process is aborted). A failed assertion of the pager's thread aborts the process.
 #[derive(Debug)]
 pub struct Region {
     /// The bytes, and a page without access behind them: regions that touch would be one to the policy.
@@ -26,7 +37,7 @@ pub struct Region {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionStats {
-    /// Faults that had to read from swap.
+    /// Faults that had to read: from swap, or from the file that the region stands for.
     pub pgmajfault: u64,
     /// Pages read ahead (without the faulting one).
     pub swap_ra: u64,

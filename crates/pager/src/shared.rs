@@ -23,6 +23,7 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, file, thread};
 use crate::door::{HELLO, HERE, RELEASED, WELCOME};
 use crate::link::Link;
 use crate::pager::whole_pages;
+use crate::process::Process;
 use crate::{Error, RegionStats, raw, region};
 
 /// Between two tries to hear from the pager, where the kernel could not read.
@@ -124,7 +125,7 @@ impl SharedRegion {
     /// A ticket with which one other process can join, once.
     ///
     /// # Errors
-    /// [`Error::Share`] when there are no descriptors left.
+    /// [`Error::Share`] when there are no descriptors left. [`Error::Stopped`].
     pub fn handle(&self) -> Result<Handle, Error> {
         self.link.door()?.invite(self.place, &self.file, self.len).map(|socket| Handle { socket })
     }
@@ -254,7 +255,7 @@ pub struct Joined {
     view: Option<SharedView>,
     tie: Arc<Tie>,
     watcher: Option<JoinHandle<()>>,
-    process: u32,
+    process: Process,
 }
 
 /// What binds a process to the pager.
@@ -292,7 +293,7 @@ impl Joined {
             .name("overspill tie".into())
             .spawn(move || watched.watch())
             .map_err(|_| Error::Share(Errno::AGAIN))?;
-        let (view, process) = (Some(SharedView { mapping, len }), mem::process_id());
+        let (view, process) = (Some(SharedView { mapping, len }), Process::this());
         Ok(Joined { view, tie, watcher: Some(watcher), process })
     }
 }
@@ -344,7 +345,7 @@ impl Tie {
     /// *The story:* whatever else ended the wait, a signal's handler on this thread, was taken for the
     /// pager's end, and the region was lost to all processes.
     fn watch(&self) {
-        let _ = thread::block_all_signals();
+        let _ = thread::block_program_signals();
         loop {
             match self.line.receive() {
                 Ok(Some((Letter { kind: RELEASED, .. }, _))) => return,
@@ -370,7 +371,7 @@ impl Deref for Joined {
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        if self.process != mem::process_id() {
+        if !self.process.is_this() {
             // The socket is the parent's, too, and the child has neither the memory nor the watcher.
             std::mem::forget((self.view.take(), self.watcher.take()));
             return;

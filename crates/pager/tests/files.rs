@@ -5,8 +5,8 @@ mod again;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 
 use again::{again, file_of_child};
 use overspill_pager::{Advice, Error, File, FileOptions, MapOptions, Pager};

@@ -2,6 +2,7 @@
 //! the program's.
 
 use overspill_engine::Failure;
+pub use overspill_engine::frames_of as frames;
 use overspill_engine::setup::staging_bytes;
 use overspill_engine::shared::{Config, Shared};
 use overspill_mm::pool::{SEGMENT_BYTES, segments_max};
@@ -14,11 +15,6 @@ const BEFORE: u64 = 2 << 20;
 /// Steps that failed, see [`overspill_engine::STEPS`].
 const ADDRESSES_LIMITED: u32 = 11;
 const DATA_LIMITED: u32 = 12;
-
-/// A budget in frames.
-pub fn frames(bytes: u64) -> u32 {
-    u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32)
-}
 
 /// Puts aside the addresses that the agent will need. Its books take less
 /// than a hundredth of the program's memory, the compressed pool has its share of the budget,

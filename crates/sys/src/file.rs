@@ -101,19 +101,24 @@ pub fn open_of_other(tid: u32, fd: u32, how: Open) -> Result<Fd, Errno> {
 /// Opens the file of a descriptor of the calling thread's once more: an open file of its own, with a
 /// position and flags of its own. EACCES: whoever gave the descriptor may, the caller may not.
 pub fn open_again(fd: &Fd, how: Open) -> Result<Fd, Errno> {
+    open_number_again(fd.raw(), how)
+}
+
+/// The same of a descriptor that has another owner, by its number.
+pub fn open_number_again(fd: i32, how: Open) -> Result<Fd, Errno> {
     let mut path = [0u8; 40];
-    open(descriptor_path(b"/proc/thread-self/fd/", fd.raw() as u32, &mut path), how)
+    open(descriptor_path(b"/proc/thread-self/fd/", fd, &mut path), how)
 }
 
 /// Puts a path of /proc together: `start`, a descriptor.
-fn descriptor_path<'a>(start: &[u8], fd: u32, path: &'a mut [u8]) -> &'a CStr {
+fn descriptor_path<'a>(start: &[u8], fd: i32, path: &'a mut [u8]) -> &'a CStr {
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
         path[at..at + bytes.len()].copy_from_slice(bytes);
         at += bytes.len();
     };
     put(start);
-    put(crate::text::Decimal::new(u64::from(fd)).as_bytes());
+    put(crate::text::Decimal::new(u64::from(fd.cast_unsigned())).as_bytes());
     put(&[0]);
     CStr::from_bytes_until_nul(path).expect("a zero was put at the end")
 }
@@ -121,7 +126,7 @@ fn descriptor_path<'a>(start: &[u8], fd: u32, path: &'a mut [u8]) -> &'a CStr {
 /// The name by which the file of a descriptor of the calling thread's was opened, as far as it fits.
 pub fn name_of<'a>(fd: &Fd, text: &'a mut [u8]) -> Option<&'a [u8]> {
     let mut path = [0u8; 40];
-    let path = descriptor_path(b"/proc/thread-self/fd/", fd.raw() as u32, &mut path);
+    let path = descriptor_path(b"/proc/thread-self/fd/", fd.raw(), &mut path);
     read_link(path, text).ok()
 }
 
@@ -315,6 +320,16 @@ pub fn is_readable(fd: &Fd) -> bool {
         let flags = flags as u32;
         flags & nr::O_PATH == 0 && flags & nr::O_ACCMODE != nr::O_WRONLY
     })
+}
+
+/// From now on it goes through the page cache, if it was opened past that.
+pub fn take_off_direct(fd: &Fd) -> Result<(), Errno> {
+    // SAFETY: asks, and changes a flag of an open file.
+    unsafe {
+        let flags = syscall!(nr::__NR_fcntl, fd.raw() as usize, nr::F_GETFL as usize)?;
+        let flags = flags & !(nr::O_DIRECT as usize);
+        syscall!(nr::__NR_fcntl, fd.raw() as usize, nr::F_SETFL as usize, flags).map(drop)
+    }
 }
 
 /// What kind of file.

@@ -257,6 +257,20 @@ pub fn block_all_signals() -> Result<SignalSet, Errno> {
     change_signals(SignalSet::MAX)
 }
 
+/// The signals that the C library keeps for itself, as bits: it has each thread that it knows do something
+/// by them, and waits for all. 34 is a program's where it is not musl's.
+const OF_THE_LIBRARY: SignalSet =
+    if cfg!(target_env = "musl") { 0b111 << (32 - 1) } else { 0b11 << (32 - 1) };
+
+/// The same, but for those by which the C library asks its threads for something: for threads that it has
+/// made. Their handlers are its own.
+///
+/// *The story:* setuid(2) of glibc has every thread change its own rights. It waited for ever for those of
+/// a pager, which had blocked the signal by which they are told.
+pub fn block_program_signals() -> Result<SignalSet, Errno> {
+    change_signals(SignalSet::MAX & !OF_THE_LIBRARY)
+}
+
 /// Goes back to what [`block_all_signals`] returned. Only a seccomp filter that has come since can
 /// refuse that: then the signals stay blocked, and the program goes on.
 pub fn restore_signals(mask: SignalSet) {

@@ -3,7 +3,6 @@
 use overspill_sys::probe::{Probe, probe};
 use overspill_sys::uffd::Source;
 use overspill_sys::{Errno, clock, thread};
-use std::ffi::CString;
 
 #[test]
 fn everything_works_here() {

@@ -210,7 +210,7 @@ pub enum Advice {
     Sequential,
     /// Some pages are wanted soon.
     WillNeed {
-        /// The first.
+        /// The first, of 4096 bytes each.
         page: u64,
         /// How many.
         pages: u64,

@@ -99,6 +99,22 @@ impl FileSide {
         plan(&reads, touch)
     }
 
+    /// No more of a plan than the region's own knob says.
+    ///
+    /// *The story:* that held for swap only. A region of a file whose window was to be 4 pages, or none,
+    /// was read by 128 and more.
+    pub(super) fn bound(&mut self, plan: Option<Plan>, most: Option<u16>) -> Option<Plan> {
+        let Some(whole) = plan else { return plan };
+        let Window::Pages { start, stride, count } = whole.window else { return plan };
+        let Some(most) = most.map(u32::from).filter(|&most| most < count) else { return plan };
+        self.cut_short(&whole, most);
+        let place = |vpn: Vpn| (vpn.0 as i64 - start.0 as i64) / stride;
+        let is_inside = |vpn: &Vpn| (0..i64::from(most)).contains(&place(*vpn));
+        let last = start.offset(stride * i64::from(most - 1));
+        let marker = whole.marker.map(|marker| if is_inside(&marker) { marker } else { last });
+        Some(Plan { window: Window::Pages { start, stride, count: most }, marker, ..whole })
+    }
+
     /// There was room for the first `covered` pages of a plan only.
     pub(super) fn cut_short(&mut self, plan: &Plan, covered: u32) {
         let Window::Pages { start, stride, .. } = plan.window else { return };
@@ -222,6 +238,29 @@ mod tests {
             let farthest = second as i64 + stride * (i64::from(count) - 1);
             let (start, way, _) = window(next);
             assert_eq!((start as i64, way), (farthest, stride));
+        }
+    }
+
+    /// *The story:* see [`FileSide::bound`].
+    #[test]
+    fn a_bounded_reader_goes_on_where_its_window_ends() {
+        for (first, stride) in [(5000, 1), (5000, -1)] {
+            let mut side = FileSide::default();
+            side.miss(1 << 20, &touch(first, false));
+            let mut at = (first as i64 + stride) as u64;
+            let whole = side.miss(1 << 20, &touch(at, false));
+            assert!(window(whole).2 > 4);
+            let mut plan = side.bound(whole, Some(4));
+            for _ in 0..50 {
+                let (start, way, count) = window(plan);
+                assert!((start, way) == (at, stride) && count <= 4, "{plan:?}");
+                at = (start as i64 + stride * i64::from(count)) as u64;
+                let marker = plan.and_then(|plan| plan.marker).expect("a mark").0 - START;
+                assert!((start.min(at)..=start.max(at)).contains(&marker), "{plan:?}");
+                let next = side.cached(1 << 20, &touch(marker, true));
+                plan = side.bound(next, Some(4));
+            }
+            assert_eq!(side.bound(None, Some(4)), None);
         }
     }
 

@@ -191,8 +191,9 @@ impl Policy {
     }
 
     /// Is the region read by the rules of files?
-    fn reads_files(&self, touch: &Touch) -> bool {
-        matches!(self.kind, Kind::Adaptive(_)) && files::concerns(touch) && self.knobs.max_window > 0
+    fn reads_files(&self, overrides: Overrides, touch: &Touch) -> bool {
+        let max_window = overrides.max_window.unwrap_or(self.knobs.max_window);
+        matches!(self.kind, Kind::Adaptive(_)) && files::concerns(touch) && max_window > 0
     }
 
     /// Puts the knobs that hold for this region in place.
@@ -227,8 +228,9 @@ impl SwapIn for Policy {
 
     fn cached(&mut self, region: &mut RegionState, touch: &Touch) -> Option<Plan> {
         self.set(region.overrides);
-        let plan = if self.reads_files(touch) {
-            region.file.cached(self.frames, touch)
+        let plan = if self.reads_files(region.overrides, touch) {
+            let plan = region.file.cached(self.frames, touch);
+            region.file.bound(plan, region.overrides.max_window)
         } else {
             dispatch!(self, region, |policy, state| policy.cached(state, touch))
         };
@@ -240,8 +242,9 @@ impl SwapIn for Policy {
 
     fn miss(&mut self, region: &mut RegionState, touch: &Touch) -> Option<Plan> {
         self.set(region.overrides);
-        let plan = if self.reads_files(touch) {
-            region.file.miss(self.frames, touch)
+        let plan = if self.reads_files(region.overrides, touch) {
+            let plan = region.file.miss(self.frames, touch);
+            region.file.bound(plan, region.overrides.max_window)
         } else {
             dispatch!(self, region, |policy, state| policy.miss(state, touch))
         };

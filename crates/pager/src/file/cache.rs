@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use overspill_mm::fileread::policy::Policy;
 use overspill_mm::fileread::{Advice, Ask, FileRead, PageCache, Reads};
-use overspill_sys::{Errno, PAGE_SIZE, clock, mem};
+use overspill_sys::{Errno, PAGE_SIZE, clock};
 
 use super::FileStats;
 use super::blocks::{Blocks, Frame};
@@ -26,9 +26,10 @@ use super::leaving::{Leaving, Look};
 use super::numbers::ByNumber;
 use super::room::Frames;
 use super::store::{Page, Store};
+use crate::process::Process;
 use openings::Reader;
 pub(super) use openings::{Caller, FIRST, Opening};
-use writing::Refused;
+use writing::{AGE_NS, Refused};
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages of one request, at most.
@@ -192,12 +193,18 @@ pub(super) struct Cache {
     writing: Mutex<()>,
     /// One of the file's threads was to make room, and somebody was at it: he has it told once more.
     was_put_off: AtomicBool,
+    /// When it is looked whether something is dirty for too long; 0: nothing is. It is set with the books.
+    due_ns: AtomicU64,
+    /// That is so long after the first store.
+    age_ns: AtomicU64,
+    /// So long the file may be, as far as was asked.
+    may_be: AtomicU64,
     /// What somebody else does when room was made for a store.
     #[cfg(test)]
     pub amid_stores: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     frames: Frames,
     /// Its threads, and the pager's, are of this process.
-    process: u32,
+    process: Process,
 }
 
 impl std::fmt::Debug for Cache {
@@ -228,7 +235,7 @@ impl Cache {
             opened: FIRST,
             stats: FileStats::default(),
         };
-        let (books, writing, process) = (Mutex::new(books), Mutex::new(()), mem::process_id());
+        let (books, writing, process) = (Mutex::new(books), Mutex::new(()), Process::this());
         let cache = Cache {
             store,
             writes,
@@ -238,6 +245,9 @@ impl Cache {
             arrived: Condvar::new(),
             writing,
             was_put_off: AtomicBool::new(false),
+            due_ns: AtomicU64::new(0),
+            age_ns: AtomicU64::new(AGE_NS),
+            may_be: AtomicU64::new(0),
             #[cfg(test)]
             amid_stores: Mutex::default(),
             frames,
@@ -345,7 +355,7 @@ impl Cache {
     /// Nothing but reading what is here can be done in a child of fork: who would read ahead, give
     /// frames or take them is not there.
     fn is_ours(&self) -> Result<(), Errno> {
-        if self.process == mem::process_id() { Ok(()) } else { Err(Errno::CHILD) }
+        if self.process.is_this() { Ok(()) } else { Err(Errno::CHILD) }
     }
 
     /// Sees to it that a page is there, the first of `wanted` of this call.

@@ -7,9 +7,8 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use overspill_sys::mem;
-
 use super::threads::Threads;
+use crate::process::Process;
 
 /// A device and a number.
 pub(crate) type Key = (u64, u64);
@@ -84,7 +83,7 @@ impl Inode {
         }
         users.claimed.push(bytes.clone());
         drop(users);
-        Ok(Claim { inode: self, bytes, process: mem::process_id() })
+        Ok(Claim { inode: self, bytes, process: Process::this() })
     }
 }
 
@@ -93,13 +92,13 @@ impl Inode {
 pub(crate) struct Claim {
     inode: Arc<Inode>,
     bytes: Range<u64>,
-    process: u32,
+    process: Process,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         // In a child of fork a thread of the parent's may have the lock for ever.
-        if self.process == mem::process_id() {
+        if self.process.is_this() {
             self.inode.users().claimed.retain(|other| *other != self.bytes);
         }
     }

@@ -28,10 +28,11 @@ use std::sync::mpsc::channel;
 use overspill_mm::fileread::Advice;
 use overspill_mm::fileread::policy::{Config, Policy};
 use overspill_mm::fileread::{Limits, adaptive};
-use overspill_sys::{Errno, mem};
+use overspill_sys::Errno;
 
 use crate::Error;
 use crate::link::Link;
+use crate::process::Process;
 use cache::{Cache, Caller, FIRST, Opening, Run};
 use inodes::Inode;
 pub(crate) use inodes::{Claim, Inodes};
@@ -68,7 +69,8 @@ impl FileOptions {
         self
     }
 
-    /// The file is made where it is missing.
+    /// The file is made where it is missing; it takes [`FileOptions::write`]. File systems like ext4, xfs and
+    /// btrfs settle its name as it is synced; elsewhere its directory has to be synced, too.
     #[must_use]
     pub fn create(mut self, yes: bool) -> Self {
         self.create = yes;
@@ -92,11 +94,11 @@ impl FileOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FileStats {
-    /// Pages that reads wanted, and those of them that had to be waited for.
+    /// Pages that reads wanted.
     pub pages_wanted: u64,
-    /// Of those, the ones that were not cached.
+    /// Times that a page was wanted, by a read or a store, that was not cached.
     pub misses: u64,
-    /// Pages read from the file, and in how many requests.
+    /// Pages read from the file.
     pub pages_read: u64,
     /// Requests to read.
     pub reads: u64,
@@ -119,6 +121,18 @@ pub struct FileStats {
 /// sync, whoever wrote. Closing one that may write, or the last, writes back what is dirty, of all of
 /// them.
 ///
+/// What was written is in this process alone until it is written back, which happens when it is synced or
+/// closed, where much is dirty, and after 30 s: a process that is killed before, or ends without dropping
+/// it (`exit`, a `static`, an abort), loses that. On stable storage it is when it was synced. Dropping
+/// tells nobody what could not be written (but for a line on standard error): [`File::close`] does.
+///
+/// As with any descriptor, closing it lets go of the record locks that the process has on the file
+/// (fcntl(2), F_SETLK); opening does not. F_OFD_SETLK is kept in any case.
+///
+/// Stores and reads of several threads are whole within a page of 4096 bytes, not beyond. Each file that is
+/// open takes 2 to 8 threads and two descriptors, however often it is opened, and each further opening one
+/// descriptor.
+///
 /// It is of the process that opened it. A child of fork can read what was cached then, if no thread
 /// was at the cache in the very moment of the fork; whatever else it wants of it fails.
 #[derive(Debug)]
@@ -129,7 +143,9 @@ pub struct File {
     inode: Arc<Inode>,
     opening: Opening,
     is_writable: bool,
-    process: u32,
+    process: Process,
+    /// As it was opened, where another one's serves: whoever closes it lets go of the process's locks.
+    kept: Option<std::fs::File>,
 }
 
 impl File {
@@ -152,29 +168,39 @@ impl File {
         let adaptive = adaptive::Config { frames: u64::from(budget), ..adaptive::Config::default() };
         let config = Config { limits: Limits::default(), adaptive };
         let policy = Policy::by_name(options.readahead, config).expect("the options know the names");
+        let mut kept = None;
         let (threads, opening) = match &users.threads {
             Some(threads) => {
-                let writable = options.write.then(|| Box::new(store) as Box<dyn Store>);
-                let opening = threads.cache().open_again(writable, policy);
-                (Arc::clone(threads), opening)
+                let cache = threads.cache();
+                let writable = if options.write && cache.wants_writer() {
+                    Some(Box::new(store.past_the_page_cache(true)) as Box<dyn Store>)
+                } else {
+                    kept = Some(store.into_plain());
+                    None
+                };
+                (Arc::clone(threads), cache.open_again(writable, policy))
             }
             None => {
                 let (jobs, orders) = channel();
                 let share = Share::new(jobs.clone(), 0);
                 let frames = Frames::of_pager(share, Arc::clone(link), Arc::clone(room), budget);
-                let cache = Cache::new(Box::new(store), options.write, policy, frames).map_err(failed)?;
+                let store = Box::new(store.past_the_page_cache(options.write));
+                let cache = Cache::new(store, options.write, policy, frames).map_err(failed)?;
                 let threads = Arc::new(Threads::start(cache, jobs, orders)?);
                 users.threads = Some(Arc::clone(&threads));
                 (threads, FIRST)
             }
         };
         drop(users);
-        Ok(File::of(threads, inode, opening, options.write))
+        let mut file = File::of(threads, inode, opening, options.write);
+        file.kept = kept;
+        Ok(file)
     }
 
     fn of(threads: Arc<Threads>, inode: Arc<Inode>, opening: Opening, is_writable: bool) -> File {
         let cache = Arc::clone(threads.cache());
-        File { cache, threads: Some(threads), inode, opening, is_writable, process: mem::process_id() }
+        let (threads, process) = (Some(threads), Process::this());
+        File { cache, threads, inode, opening, is_writable, process, kept: None }
     }
 
     /// Reads bytes from `offset` on; fewer than wanted only at the end of the file.
@@ -185,10 +211,12 @@ impl File {
         self.cache.read_at(buffer, offset, self).map_err(Error::Io)
     }
 
-    /// Writes bytes from `offset` on, into the cache; the file grows if need be.
+    /// Writes bytes from `offset` on, into the cache; the file grows if need be. See [`File`] for when it is
+    /// in the file.
     ///
     /// # Errors
-    /// [`Error::Io`]: a page that is written in part could not be read, or there is no room, since what
+    /// [`Error::Io`]: EFBIG, where the file system takes no file so long, or the process may write none
+    /// (RLIMIT_FSIZE); a page that is written in part could not be read, or there is no room, since what
     /// is dirty cannot be written or settled, which is not tried again within a second; what came
     /// before in this call is stored. EBADF: it was
     /// opened for reading only.
@@ -208,6 +236,15 @@ impl File {
         self.cache.sync(self.opening).map_err(Error::Io)
     }
 
+    /// Closes it: syncs, if it may write, and tells what came of that. Whoever drops it is told nothing.
+    ///
+    /// # Errors
+    /// Those of [`File::sync`]. It is closed all the same: what could not be written is tried once more as
+    /// the last who has the file open closes it, and is lost if that fails, too.
+    pub fn close(self) -> Result<(), Error> {
+        if self.is_writable { self.sync() } else { Ok(()) }
+    }
+
     /// Says how the file will be used. What will be needed is read ahead, no more than a quarter of the
     /// budget, and nothing that is in use leaves for it. Returns how many bytes of that are not here and
     /// not read: whoever needs them reads them.
@@ -219,7 +256,7 @@ impl File {
         Ok(left.saturating_mul(overspill_sys::PAGE_SIZE as u64))
     }
 
-    /// Bytes in the file, those included that were not written back yet.
+    /// Bytes in the file as it was seen last, those included that were not written back yet.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.cache.len()
@@ -254,7 +291,7 @@ impl Drop for File {
     ///
     /// *The story:* whoever closed what he had read waited for the syncs of those who wrote.
     fn drop(&mut self) {
-        if self.process != mem::process_id() {
+        if !self.process.is_this() {
             return;
         }
         if self.is_writable {

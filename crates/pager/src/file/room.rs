@@ -102,6 +102,11 @@ impl Share {
 }
 
 impl Room {
+    /// Frames that files have.
+    pub fn taken(&self) -> u32 {
+        self.taken.load(Relaxed)
+    }
+
     fn shares(&self) -> MutexGuard<'_, Shares> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,11 +4,13 @@
 //! page at the end of the file is written through it, so that the file never becomes longer than
 //! it is.
 
+use std::io::{Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use overspill_sys::file::{self, Open};
+use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, Fd, PAGE_SIZE};
 
 use super::inodes::Key;
@@ -26,6 +28,10 @@ pub(crate) struct Page(pub [u8; PAGE_SIZE]);
 pub(crate) trait Store: Send + Sync {
     /// Bytes in it.
     fn len(&self) -> Result<u64, Errno>;
+    /// May it be so long? EFBIG: its file system, or the process's limit, says no.
+    fn may_be_long(&self, _len: u64) -> Result<(), Errno> {
+        Ok(())
+    }
     /// Fills pages from page `first` on. What lies behind the end is zero; gives how many bytes do not.
     fn read(&self, first: u64, pages: &mut [Page]) -> Result<u64, Errno>;
     /// Writes pages from page `first` on, but nothing behind byte `len`.
@@ -56,11 +62,24 @@ impl RealFile {
             return Err(Errno::INVAL);
         }
         let plain = open_regular(path, write, create)?;
-        // By its descriptor: what has the name by now may be another file.
-        let copy = plain.try_clone().map_err(|error| errno(&error))?;
+        Ok(RealFile { direct: None, plain })
+    }
+
+    /// From now on whole pages pass the page cache by, where that can be. As long as it lives no descriptor
+    /// of the file is closed.
+    ///
+    /// *The story:* a copy was closed as a file was opened. With it the process let go of its locks on that
+    /// file (fcntl(2)), and another one got them: two had it for themselves.
+    pub fn past_the_page_cache(mut self, write: bool) -> RealFile {
         let how = if write { Open::READ_WRITE } else { Open::empty() };
-        let direct = crate::raw::open_direct(&crate::raw::fd_from(copy.into()), how);
-        Ok(RealFile { direct, plain })
+        // By its descriptor: what has the name by now may be another file.
+        self.direct = crate::raw::open_direct(self.plain.as_raw_fd(), how);
+        self
+    }
+
+    /// The file as it was opened, for whoever keeps it and does nothing with it.
+    pub fn into_plain(self) -> std::fs::File {
+        self.plain
     }
 
     /// What its file system calls it: a device and a number, which nobody else has while it is open.
@@ -147,6 +166,13 @@ fn bytes(pages: &[Page]) -> &[u8] {
 impl Store for RealFile {
     fn len(&self) -> Result<u64, Errno> {
         self.plain.metadata().map(|metadata| metadata.len()).map_err(|error| errno(&error))
+    }
+
+    /// A file system tells its bound by the position that it does not take; nothing here uses that.
+    fn may_be_long(&self, len: u64) -> Result<(), Errno> {
+        let (limit, _) = procfs::limit(Limit::FileSize)?;
+        let is_taken = (&self.plain).seek(SeekFrom::Start(len)).is_ok();
+        if len <= limit && is_taken { Ok(()) } else { Err(Errno::FBIG) }
     }
 
     fn read(&self, first: u64, pages: &mut [Page]) -> Result<u64, Errno> {

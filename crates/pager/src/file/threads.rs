@@ -1,15 +1,18 @@
 //! A file's cache with its threads, which read ahead for it, and make room.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
-use overspill_sys::mem;
+use overspill_sys::Errno;
+use overspill_sys::thread::block_program_signals;
 
 use super::cache::{Cache, Run};
 use crate::Error;
 use crate::link::say;
+use crate::process::Process;
 
 /// What a thread does.
 pub(super) type Body = Box<dyn FnOnce() + Send>;
@@ -23,6 +26,8 @@ pub(super) enum Job {
     GiveBack,
     /// What is dirty is written back, and settled, for others to have room.
     MakeRoom,
+    /// Something is dirty: it is written back in due time.
+    Wait,
 }
 
 /// They run as long as anybody has the file open.
@@ -33,7 +38,7 @@ pub(super) struct Threads {
     readers: Vec<JoinHandle<()>>,
     /// What is queued need not be read any more.
     closing: Arc<AtomicBool>,
-    process: u32,
+    process: Process,
 }
 
 impl Threads {
@@ -54,13 +59,15 @@ impl Threads {
     ) -> Result<Threads, Error> {
         let (cache, closing) = (Arc::new(cache), Arc::new(AtomicBool::new(false)));
         let orders = Arc::new(Mutex::new(orders));
-        let mut threads = Threads { cache, jobs, readers: Vec::new(), closing, process: mem::process_id() };
+        let mut threads = Threads { cache, jobs, readers: Vec::new(), closing, process: Process::this() };
         for _ in 0..threads.cache.readers() {
             let (cache, closing) = (Arc::clone(&threads.cache), Arc::clone(&threads.closing));
             let orders = Arc::clone(&orders);
             let body = Box::new(move || serve(&cache, &orders, &closing));
             let named = Builder::new().name("overspill file".into());
-            threads.readers.push(spawn(named, body).map_err(|_| Error::Stopped)?);
+            threads
+                .readers
+                .push(spawn(named, body).map_err(|_| Error::Start("start a thread", Errno::AGAIN))?);
         }
         Ok(threads)
     }
@@ -76,8 +83,10 @@ impl Threads {
 }
 
 fn serve(cache: &Cache, orders: &Mutex<Receiver<Job>>, closing: &AtomicBool) {
+    // A handler that read this file here could wait for itself.
+    let _ = block_program_signals();
     loop {
-        let order = orders.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let order = next(cache, &orders.lock().unwrap_or_else(PoisonError::into_inner));
         if closing.load(Ordering::Relaxed) {
             return;
         }
@@ -86,8 +95,20 @@ fn serve(cache: &Cache, orders: &Mutex<Receiver<Job>>, closing: &AtomicBool) {
             Ok(Job::Fetch(run)) => drop(cache.fetch_ahead(run)),
             Ok(Job::GiveBack) => cache.give_back(),
             Ok(Job::MakeRoom) => cache.make_ordered_room(),
-            Err(_) => return,
+            Ok(Job::Wait) => {}
+            Err(RecvTimeoutError::Timeout) => cache.write_aged(),
+            Err(RecvTimeoutError::Disconnected) => return,
         }
+    }
+}
+
+/// What is to be done next; a timeout: what is dirty is due. Orders that come all the time put that off by
+/// no more than one of them.
+fn next(cache: &Cache, orders: &Receiver<Job>) -> Result<Job, RecvTimeoutError> {
+    match cache.until_due() {
+        None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        Some(Duration::ZERO) => Err(RecvTimeoutError::Timeout),
+        Some(left) => orders.recv_timeout(left),
     }
 }
 
@@ -100,7 +121,7 @@ impl Drop for Threads {
     /// *The other story:* what could not be written at all was thrown away without a word, where nobody
     /// synced or nobody tried once more.
     fn drop(&mut self) {
-        if self.process != mem::process_id() {
+        if !self.process.is_this() {
             // A child of fork has no threads to wait for, and nobody to give anything back to.
             std::mem::forget(std::mem::take(&mut self.readers));
             return;

@@ -5,8 +5,8 @@
 //! before, so each page was copied to leave; then all was brought in again for the next worker, and
 //! each worker kept a full set of its own: a list of 300 MB in a budget of 200 held 1188 MiB.
 
-use overspill_engine::Engine;
 use overspill_engine::shared::events;
+use overspill_engine::{Engine, frames_of};
 use overspill_sys::{PAGE_SIZE, clock};
 
 use super::{Agent, Manager, own_ranges};
@@ -86,7 +86,7 @@ impl Linger {
 
 /// A copy of its parent begins with what it holds, `bytes`, and goes down from there by steps.
 pub(super) fn begin_with(engine: &mut Engine, bytes: u64) {
-    let held = u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX / 32);
+    let held = frames_of(bytes);
     engine.set_budget(engine.budget().max(held));
 }
 

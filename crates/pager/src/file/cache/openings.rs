@@ -52,13 +52,17 @@ impl Cache {
     /// *The story:* the first that came so took the place of the cache's own. That had written, and the
     /// device failed; the new descriptor knew nothing of it, and its sync said that all was well.
     pub fn open_again(&self, writable: Option<Box<dyn Store>>, policy: Policy) -> Opening {
-        if let Some(store) = writable.filter(|_| !self.writes) {
-            // The first serves all.
+        if let Some(store) = writable.filter(|_| self.wants_writer()) {
             let _ = self.writable.set(store);
         }
         let opening = self.open(policy);
         self.look(&mut self.books());
         opening
+    }
+
+    /// Is there none yet by which it could be written? The first serves all.
+    pub fn wants_writer(&self) -> bool {
+        !self.writes && self.writable.get().is_none()
     }
 
     pub(super) fn open(&self, mut policy: Policy) -> Opening {

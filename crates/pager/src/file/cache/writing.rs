@@ -9,10 +9,12 @@
 //! left were not written again, and the next sync said that all was well.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
+use overspill_sys::thread::block_program_signals;
 use overspill_sys::{Errno, PAGE_SIZE, clock};
 
 use super::{Books, Cache, Caller, Entry, Opening, PAGE, Page, REQUEST_MAX, Run};
@@ -28,6 +30,14 @@ const UNSETTLED_PART: usize = 2;
 const HELD_PART: usize = 8;
 /// So long after that was told it is not told again; nor is what failed tried again.
 const PAUSE_NS: u64 = 1_000_000_000;
+
+/// What is dirty is written back after so long, whether anybody syncs or not: a kernel does the same.
+///
+/// *The story:* as long as little was dirty nothing of it was ever written. A program that ended in order,
+/// but left a file open, lost what it had written an hour before.
+pub(super) const AGE_NS: u64 = 30_000_000_000;
+/// Whether a file may be longer is asked for so many bytes ahead.
+const AHEAD: u64 = 64 << 20;
 
 /// For so many dirty pages another thread writes, if they are no neighbours.
 const PAGES_A_WRITER: usize = 32;
@@ -66,6 +76,9 @@ impl Cache {
         if end > i64::MAX as u64 {
             return Err(Errno::FBIG);
         }
+        if !bytes.is_empty() {
+            self.see_that_it_may_be(end)?;
+        }
         let mut at = offset;
         while at < end {
             let page = at / PAGE;
@@ -77,6 +90,66 @@ impl Cache {
         }
         self.bound_what_is_written();
         Ok(())
+    }
+
+    /// The file may become so long. What its file system will never take is not stored.
+    ///
+    /// *The story:* it was, and each sync failed from then on.
+    fn see_that_it_may_be(&self, len: u64) -> Result<(), Errno> {
+        if len <= self.may_be.load(Acquire) {
+            return Ok(());
+        }
+        let ahead = len.saturating_add(AHEAD).min(i64::MAX as u64);
+        let may_be = match self.store().may_be_long(ahead) {
+            Ok(()) => ahead,
+            Err(_) => self.store().may_be_long(len).map(|()| len)?,
+        };
+        self.may_be.store(may_be, Release);
+        Ok(())
+    }
+
+    /// Something is dirty, perhaps since a moment ago: a thread of the file's looks at it in due time.
+    fn note_dirty(&self, books: &Books) {
+        if self.due_ns.load(Acquire) == 0 && !books.dirty.is_empty() {
+            self.be_due_in(self.age_ns.load(Acquire));
+            self.frames.tell(Job::Wait);
+        }
+    }
+
+    fn be_due_in(&self, ns: u64) {
+        self.due_ns.store(clock::monotonic_ns() + ns, Release);
+    }
+
+    /// So long nobody need look at what is dirty; `None`: nothing is.
+    pub fn until_due(&self) -> Option<Duration> {
+        let due = self.due_ns.load(Acquire);
+        (due != 0).then(|| Duration::from_nanos(due.saturating_sub(clock::monotonic_ns())))
+    }
+
+    /// It is due: writes back what is dirty, unless somebody is at that. A failure is told by the next sync.
+    pub fn write_aged(&self) {
+        let books = self.books();
+        if self.until_due() != Some(Duration::ZERO) {
+            return;
+        }
+        if books.dirty.is_empty() {
+            self.due_ns.store(0, Release);
+            return;
+        }
+        self.be_due_in(PAUSE_NS);
+        drop(books);
+        if let Some(_alone) = self.alone_at_once() {
+            let _ = self.write_dirty();
+            let books = self.books();
+            self.due_ns.store(0, Release);
+            self.note_dirty(&books);
+        }
+    }
+
+    /// What is dirty gets old sooner.
+    #[cfg(test)]
+    pub fn write_after(&self, age: Duration) {
+        self.age_ns.store(age.as_nanos() as u64, Release);
     }
 
     /// Not too much is dirty, and not too much unsettled, after a write.
@@ -235,6 +308,7 @@ impl Cache {
         blocks.bytes_mut(frame)[within..within + bytes.len()].copy_from_slice(bytes);
         (entry.dirty, entry.used) = (Some(stores), true);
         books.dirty.insert(page);
+        self.note_dirty(&books);
         self.len.fetch_max(page * PAGE + (within + bytes.len()) as u64, Release);
         drop(books);
         self.arrived.notify_all();
@@ -281,12 +355,15 @@ impl Cache {
         let next = Mutex::new(0);
         let writers = self.books().requests(self.frames.writers());
         std::thread::scope(|scope| {
-            let write = || self.write_from(&next);
-            let spawn =
-                |_| std::thread::Builder::new().name("overspill file".into()).spawn_scoped(scope, write);
+            let spawn = |_| {
+                std::thread::Builder::new().name("overspill file".into()).spawn_scoped(scope, || {
+                    let _ = block_program_signals();
+                    self.write_from(&next)
+                })
+            };
             // Those that cannot be started are done without.
             let others: Vec<_> = (1..writers).filter_map(|at| spawn(at).ok()).collect();
-            let own = write();
+            let own = self.write_from(&next);
             let join = |outcome: Result<(), Errno>, other: ScopedJoinHandle<'_, Result<(), Errno>>| {
                 outcome.and(other.join().unwrap_or(Err(Errno::IO)))
             };
@@ -384,6 +461,7 @@ impl Cache {
         }
         if let Err(errno) = settled {
             books.note_failure(errno);
+            self.note_dirty(&books);
         }
         settled
     }

@@ -286,7 +286,7 @@ fn who_reads_ahead_does_not_wait_for_a_sync() {
     }));
     cache.sync(FIRST).unwrap();
     let told: Vec<Job> = orders.try_iter().collect();
-    assert_eq!(told, [Job::GiveBack, Job::MakeRoom], "it is told once more, when it can be done");
+    assert_eq!(told, [Job::Wait, Job::GiveBack, Job::MakeRoom], "it is told once more, when it can be done");
 }
 
 /// Four threads store to the same pages, each to its quarter of them, and to whole pages of its own,
@@ -432,4 +432,37 @@ fn what_is_lost_at_the_end_is_told() {
         std::process::Command::new(own).args([name, "--exact", "--nocapture"]).env(LOSING, "1").output();
     let said = String::from_utf8(output.unwrap().stderr).unwrap();
     assert!(said.contains("3 pages that were written to a file are lost"), "{said}");
+}
+
+/// *The story:* what was written and never synced stayed in the process as long as the file was open.
+#[test]
+fn what_is_dirty_for_long_is_written_back() {
+    let (file, memory) = open(vec![1; 10 * PAGE_SIZE], 64);
+    file.cache.write_after(std::time::Duration::from_millis(50));
+    let is_written = |value| {
+        let begin = std::time::Instant::now();
+        while memory.written.lock().unwrap()[at_of(3) as usize] != value {
+            assert!(begin.elapsed().as_secs() < 20, "it stays here");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    };
+    // Reads, and other rounds, put it off no more than that.
+    for value in 2..6 {
+        file.write_at(&[value; PAGE_SIZE], at_of(3)).unwrap();
+        is_written(value);
+    }
+    assert_eq!(memory.syncs.load(SeqCst), 0);
+    // What fails is told, and tried again.
+    memory.refuses_writes.store(true, SeqCst);
+    file.write_at(&[8; PAGE_SIZE], at_of(3)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(file.stats().dirty, 1);
+    memory.refuses_writes.store(false, SeqCst);
+    is_written(8);
+    assert!(matches!(file.sync(), Err(Error::Io(Errno::IO))));
+    file.cache.write_after(std::time::Duration::from_secs(3600));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    file.write_at(&[9; PAGE_SIZE], at_of(3)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert_eq!(file.stats().dirty, 1, "what is new is not written yet");
 }

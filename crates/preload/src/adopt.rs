@@ -245,7 +245,7 @@ impl Adopter {
         for _ in 0..TRIES {
             engine.handle_changes();
             let range = self.maps.query(address, false, &mut self.buffer, |vma| {
-                let is_program_memory = vma.is_private_anonymous() && vma.prot.contains(Prot::RW);
+                let is_program_memory = vma.is_private_anonymous() && vma.prot.contains(Prot::WRITE);
                 if is_program_memory { vma.range() } else { 0..0 }
             })?;
             self.mapped.clear();
@@ -515,5 +515,5 @@ fn covering(
 }
 
 fn is_plain(vma: &Vma<'_>) -> bool {
-    vma.is_private_anonymous() && [Prot::RW, Prot::RWX].contains(&vma.prot)
+    vma.is_private_anonymous() && vma.prot.contains(Prot::WRITE)
 }

@@ -130,6 +130,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
     "dev-zero" Holds kinds::dev_zero, "private mappings of /dev/zero";
     "write-only" Holds kinds::write_only, "memory that may be written to and not read, by its rights";
+    "droppable" Holds kinds::droppable, "memory that the kernel may drop";
     "dev-zero-closed" Holds kinds::dev_zero_closed, "the same, read-only and locked while they are out";
     "merged" Holds merged::anonymous, "memory that the kernel merges (KSM)";
     "no-reserve" Holds kinds::no_reserve, "MAP_NORESERVE, beside whatever else is mapped";

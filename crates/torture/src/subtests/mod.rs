@@ -203,6 +203,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "cost-read-only" Holds costs::read_only, "twice the budget read-only, against a plain load";
     "cost-grows-down" Holds costs::grows_down, "a mapping that grows by twice the budget, against a plain load";
     "cost-locked" Exceeded costs::locked, "twice the budget locked, half of it out, against a plain load";
+    "cost-locked-on-fault" Exceeded costs::locked_on_fault, "three times the budget, locked as it is touched";
     "cost-many-mappings" Holds costs::many_mappings, "51,200 mappings of two pages, against a plain load";
     "cost-robust" Holds costs::robust, "a load beside 1500 robust locks, against one without";
     "file-loop" Holds mapped_files::over_and_over, "mapped files over and over, every way";

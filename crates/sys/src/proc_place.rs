@@ -106,7 +106,7 @@ mod tests {
             assert!(rustix::process::getuid().as_raw() != 0 || *errno == Errno::PERM, "{errno}");
             return;
         }
-        let mut seen = [Err(Errno::IO); 3];
+        let mut seen: [Result<usize, Errno>; 3] = [Err(Errno::IO); 3];
         // SAFETY: it makes system calls, and is waited for.
         let thread = unsafe { thread::spawn(256 << 10, Descriptors::Private, look, (&raw mut seen).cast()) };
         thread.unwrap().join();

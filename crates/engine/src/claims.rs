@@ -151,7 +151,8 @@ impl Claims {
     /// Looks who has ended of those that have some. The launcher frees their places; where that has
     /// gone nobody does.
     pub fn find_ended(&mut self, limit: Limit) {
-        // In another namespace processes have other numbers. A /proc that was given does not show those of others.
+        // In another namespace processes have other numbers. A /proc that was given does not show those of
+        // others.
         let own = self.processes[self.own].pid.load(Acquire);
         if proc_place::is_given() || procfs::process_id_in_proc() != Ok(own) {
             return;

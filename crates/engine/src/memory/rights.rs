@@ -20,8 +20,8 @@ const RANGES_MAX: usize = 1024;
 /// After so many refusals a mapping is looked at again: there may be another one by now.
 const BELIEF: u32 = 64;
 
-/// The mappings of which it was found so, with their rights, in order, apart from each other. One may have got other
-/// rights since: then its pages are refused, and it is forgotten.
+/// The mappings of which it was found so, with their rights, in order, apart from each other. One may
+/// have got other rights since: then its pages are refused, and it is forgotten.
 #[derive(Debug, Default)]
 pub(super) struct Rights {
     known: Vec<(AddressRange, Prot)>,

@@ -451,10 +451,10 @@ fn entered_namespaces(context: &Context) -> Outcome {
     Ok(())
 }
 
-fn counted_threads(context: &Context) -> Outcome {
+fn counted_threads(context: &Context) -> Outcome<Verdict> {
     let program = packages::compile(context, "threads", THREADS, &[])?;
     let finished = Launch::new(context, "citizens-threads", program).ram(32 * MIB).timeout(180).run()?;
-    finished.succeeded()?.paged().map(drop)
+    finished.succeeded()?.paged()?.within_budget()
 }
 
 /// *The stories:* what the agent had to say of full swap went into a program's data, which had

@@ -19,6 +19,7 @@ const SPLIT: &str = include_str!("trees/split.c");
 const SHORT_FILES: &str = include_str!("trees/short_files.c");
 const HUGE: &str = include_str!("trees/huge.c");
 const SEALED: &str = include_str!("trees/sealed.c");
+const JAIL: &str = include_str!("trees/jail.c");
 const LOCKED: &str = include_str!("trees/locked.c");
 
 /// All of this file.
@@ -40,6 +41,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::small-mappings", small_mappings),
         Test::new("limits::length-of-files", length_of_files),
         Test::new("limits::covered-directory", covered_directory),
+        Test::new("limits::another-root", another_root),
     ]
 }
 
@@ -419,6 +421,43 @@ fn covered_directory(context: &Context) -> Outcome {
         ensure!(report["managed"] == true, "{}", finished.complain(&format!("{cover}: {}", kind(report))));
     }
     std::fs::remove_dir_all(&directory).map_err(|error| error.to_string())
+}
+
+/// What a daemon does: another root, with /proc or without, another user, and then its workers.
+///
+/// *The story:* no worker was managed, as it could open neither what /proc shows of itself nor, not being root
+/// any more, its own page map. In 64 MiB one had 192. Of the first the summary said that the agent's library
+/// is not to be found, which a child of fork does not look for.
+fn another_root(context: &Context) -> Outcome<Verdict> {
+    const NOBODY: &str = "65534";
+    let program = text(&packages::compile(context, "limits-jail", JAIL, &[])?);
+    let [empty, with_proc] = ["limits-root", "limits-root-with-proc"].map(|name| context.path(name));
+    for directory in [&empty, &with_proc.join("proc")] {
+        std::fs::create_dir_all(directory).map_err(|error| error.to_string())?;
+    }
+    let roots = [("", NOBODY), (&*text(&empty), "0"), (&text(&empty), NOBODY), (&text(&with_proc), NOBODY)]
+        .map(|(root, user)| (root.to_owned(), user));
+    let mut verdict = Verdict::default();
+    for (root, user) in roots {
+        let mount = if root == text(&with_proc) { "mount -t proc proc \"$1/proc\" && " } else { "" };
+        let finished = Launch::new(context, "limits-root", packages::program("unshare", "util-linux")?)
+            .args(["-m", "sh", "-c", &format!("{mount}exec \"$0\" \"$1\" {user} 96"), &program, &root])
+            .ram(32 * MIB)
+            .options(["--strict"])
+            .timeout(120)
+            .run()?;
+        verdict = finished.succeeded()?.paged()?.within_budget()?;
+        let report = finished.report()?;
+        ensure!(
+            report["managed"] == true,
+            "{}",
+            finished.complain(&format!("{root} {user}: {}", kind(report)))
+        );
+        if verdict.is_excess() {
+            break;
+        }
+    }
+    Ok(verdict)
 }
 
 fn set_mode(path: &Path, mode: u32) -> Outcome {

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, SeqCst};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use overspill_sys::procfs::{self, SleepReader};
-use overspill_sys::{Errno, PAGE_SIZE, file};
+use overspill_sys::{Errno, PAGE_SIZE, file, proc_place};
 
 use crate::orders::ORDERS;
 use crate::shared::{Process, Shared};
@@ -151,9 +151,10 @@ impl Claims {
     /// Looks who has ended of those that have some. The launcher frees their places; where that has
     /// gone nobody does.
     pub fn find_ended(&mut self, limit: Limit) {
-        // In another namespace processes have other numbers.
+        // In another namespace processes have other numbers. A /proc that was given does not show those of
+        // others.
         let own = self.processes[self.own].pid.load(Acquire);
-        if procfs::process_id_in_proc() != Ok(own) {
+        if proc_place::is_given() || procfs::process_id_in_proc() != Ok(own) {
             return;
         }
         self.ended

@@ -39,7 +39,7 @@ use guards::Guards;
 use lobby::Lobby;
 use lost::zeroes;
 pub(crate) use putting::Manner;
-use rights::Executable;
+use rights::Rights;
 use sealed::Sealed;
 pub(crate) use taking::Taken;
 pub(crate) use tries::Tries;
@@ -133,7 +133,7 @@ pub(crate) struct Memory {
     reader: Option<Arc<OwnMemory>>,
     lobby: Lobby,
     sealed: Sealed,
-    executable: Executable,
+    rights: Rights,
 }
 
 /// Events tell what becomes of mappings, protection which of them are registered.
@@ -207,7 +207,7 @@ impl Memory {
             reader: None,
             lobby: Lobby::default(),
             sealed: Sealed::default(),
-            executable: Executable::default(),
+            rights: Rights::default(),
         })
     }
 

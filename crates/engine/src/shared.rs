@@ -30,6 +30,10 @@ pub mod letters {
     pub const DEVICE: u64 = 2;
     /// A file without a name to page to; the value is the index of its place.
     pub const SWAP: u64 = 3;
+    /// A /proc that is mounted nowhere.
+    pub const PROC: u64 = 7;
+    /// The page map of whoever asks.
+    pub const PAGEMAP: u64 = 8;
     /// That was all.
     pub const END: u64 = 4;
 

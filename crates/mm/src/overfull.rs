@@ -11,6 +11,7 @@ use crate::event::{Action, Actions, Warning};
 use crate::mm::Mm;
 use crate::page::flag;
 use crate::readahead::SwapIn;
+use crate::reclaim::live::{REFUSED_MAX, REFUSED_MIN};
 use crate::types::PageId;
 
 /// Part of the budget, and of swap, that floats, and its bound in frames.
@@ -19,6 +20,12 @@ const MOST: u32 = 1024;
 
 /// Where next to nothing can leave, a window has so many pages.
 pub(crate) const STUCK_WINDOW: u32 = 64;
+/// ... and so many fresh ones come at once: for each of them so many others may be tried as for one that
+/// comes alone.
+///
+/// *The story:* one was tried for each, of 64. Beside 192 MiB that were locked other memory came to hold 97
+/// MiB before what could leave was found, and 40 where each came alone.
+pub(crate) const STUCK_FILL: u32 = REFUSED_MAX / REFUSED_MIN;
 
 impl<P: SwapIn> Mm<P> {
     /// Frames that may still be taken.

@@ -74,6 +74,7 @@ pub struct Adopter {
     own: Vec<AddressRange>,
     stacks: Stacks,
     lost: Lost,
+    droppable: Vec<AddressRange>,
 }
 
 /// A part of a mapping that can be managed, or of a mapping and the reservation behind it.
@@ -129,7 +130,14 @@ impl Adopter {
             own: Vec::new(),
             stacks: Stacks::new(memory),
             lost: Lost::default(),
+            droppable: Vec::new(),
         })
+    }
+
+    /// Memory that the kernel lets nobody page by a userfaultfd, when it was last looked: what it may drop
+    /// (MAP_DROPPABLE).
+    pub fn droppable(&self) -> &[AddressRange] {
+        &self.droppable
     }
 
     /// What tells the mappings that it manages.
@@ -245,7 +253,7 @@ impl Adopter {
         for _ in 0..TRIES {
             engine.handle_changes();
             let range = self.maps.query(address, false, &mut self.buffer, |vma| {
-                let is_program_memory = vma.is_private_anonymous() && vma.prot.contains(Prot::RW);
+                let is_program_memory = vma.is_private_anonymous() && vma.prot.contains(Prot::WRITE);
                 if is_program_memory { vma.range() } else { 0..0 }
             })?;
             self.mapped.clear();
@@ -281,7 +289,7 @@ impl Adopter {
     /// itself is too small to be listed: EFAULT for ever (`mremap-adopted`, in one run of twenty
     /// beside busy programs).
     fn register(&mut self, engine: &mut Engine) -> bool {
-        let Adopter { maps, buffer, mapped, found, missed, own, stacks, .. } = self;
+        let Adopter { maps, buffer, mapped, found, missed, own, stacks, droppable, .. } = self;
         let sought = found.len();
         let mut replaced = |replaced| found.retain(|Found { mapping, .. }| !overlap(mapping, &replaced));
         let take = || remap::Turn::take(|| engine.handle_changes_telling(&mut replaced));
@@ -294,8 +302,12 @@ impl Adopter {
             if covering(maps, buffer, mapping, fits) != Some(mapping.clone()) {
                 return false;
             }
-            let registered = withheld::register(engine, part.clone()).is_ok();
+            let outcome = withheld::register(engine, part.clone());
+            let registered = outcome.is_ok();
             refused += usize::from(!registered);
+            if outcome == Err(Errno::INVAL) {
+                droppable.push(part.clone());
+            }
             for beside in [part.start - 1, part.end] {
                 let rest = |vma: &Vma<'_>| {
                     let fits = is_plain(vma) && !stacks.overlap(vma);
@@ -374,8 +386,9 @@ impl Adopter {
 
     /// Reads the maps: what could be managed.
     fn look(&mut self, engine: &Engine) -> Result<(), Errno> {
-        let Adopter { maps, pagemap, buffer, mapped, stacks, lost, .. } = self;
+        let Adopter { maps, pagemap, buffer, mapped, stacks, lost, droppable, .. } = self;
         let is_managed = |range: AddressRange| engine.manages(&range);
+        droppable.clear();
         lost.begin();
         stacks.look(is_managed)?;
         mapped.clear();
@@ -515,5 +528,5 @@ fn covering(
 }
 
 fn is_plain(vma: &Vma<'_>) -> bool {
-    vma.is_private_anonymous() && [Prot::RW, Prot::RWX].contains(&vma.prot)
+    vma.is_private_anonymous() && vma.prot.contains(Prot::WRITE)
 }

@@ -5,6 +5,7 @@
 //! descriptors and allocator; it never touches the program's heap.
 
 mod borrowing;
+mod dropping;
 mod enlisting;
 mod forking;
 mod halting;
@@ -349,6 +350,7 @@ impl Agent {
             returned: 0,
             reserve: Reserve::new(ram),
             takes_from: 0,
+            drops_from: 0,
             excess: None,
             sealed_told: 0,
             hands_back: false,
@@ -463,6 +465,8 @@ struct Manager<'a> {
     reserve: Reserve,
     /// What the kernel keeps could not be taken, and is not tried to be before then.
     takes_from: u64,
+    /// Where dropping goes on.
+    drops_from: usize,
     /// Forks that nobody hears of are refused.
     forbids: bool,
     /// Who may have the memory for longer than this process lives finds no zeroes.
@@ -616,6 +620,7 @@ impl Manager<'_> {
         self.engine.report().sample_needed(pages + kept, blank);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held, now);
+        self.drop_droppable(held);
         self.wait_for_turn(now);
         self.halt_stores(now);
         self.tell_sealed();

@@ -20,6 +20,7 @@ use linux_raw_sys::general::{
     __NR_vmsplice, CLONE_VM,
 };
 
+use crate::tasks::Layout;
 use crate::waiting::Ticket;
 use crate::{
     advising, attaching, elf, exec, files, filters, fork, joining, kept, lend, libc, limits, locking, peek,
@@ -347,11 +348,12 @@ unsafe extern "C" fn concerning(
     }
     if [__NR_stat, __NR_lstat].contains(&number) {
         // SAFETY: passed on to the caller.
-        return unsafe { tasks::looking(a as *const c_char, call) };
+        return unsafe { tasks::looking(a as *const c_char, (b as _, Layout::Stat), call) };
     }
     if [__NR_newfstatat, __NR_statx].contains(&number) {
+        let to = if number == __NR_statx { (e as _, Layout::Statx) } else { (c as _, Layout::Stat) };
         // SAFETY: passed on to the caller.
-        return unsafe { tasks::looking(b as *const c_char, call) };
+        return unsafe { tasks::looking(b as *const c_char, to, call) };
     }
     if number == __NR_execve {
         // SAFETY: passed on to the caller.

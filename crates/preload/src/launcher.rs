@@ -4,8 +4,9 @@
 //! that process and may be looked into, the page is opened there, in some microseconds and without
 //! the launcher's help. Another user, another pid namespace with a /proc of its own: there the
 //! launcher is asked by way of its abstract socket, which answers to its descendants only and hands
-//! over what such a process could not open itself. What has neither (a network namespace of its own
-//! besides, or a launcher that is gone) runs unmanaged.
+//! over what such a process could not open itself: where its root has no /proc one that is mounted
+//! nowhere, and its page map, which who has given up root may not open. What has neither (a network
+//! namespace of its own besides, or a launcher that is gone) runs unmanaged.
 
 use core::ffi::CStr;
 
@@ -16,8 +17,9 @@ use linux_raw_sys::general::W_OK;
 use overspill_engine::shared::{self, Shared, letters, socket_name};
 use overspill_engine::{SwapKind, SwapPlace};
 use overspill_sys::mem::{Mapping, Prot};
+use overspill_sys::procfs::ResidentReader;
 use overspill_sys::text::Decimal;
-use overspill_sys::{Errno, Fd, PAGE_SIZE, file, procfs, socket, uffd};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file, proc_place, procfs, socket, uffd};
 
 use crate::filters;
 
@@ -47,6 +49,8 @@ pub struct Found {
     pub memory: Fd,
     /// Files to page to, in place of those that are made here.
     pub swap: Files,
+    /// Of this process, opened by the launcher, if it gave one.
+    pub pagemap: Option<Fd>,
 }
 
 /// Files to page to, and for which of the places.
@@ -106,18 +110,20 @@ impl Address {
         let shared = self.map(&memory, known)?;
         // /proc has shown the launcher by its number: it shows this process by that of the same namespace.
         let pid = procfs::process_id_in_proc()?;
-        Ok(Found { shared, pid, memory, swap: Files::new() })
+        Ok(Found { shared, pid, memory, swap: Files::new(), pagemap: None })
     }
 
     fn ask(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
         let door = socket::connect(&socket_name(self.token), PATIENCE_S)?;
-        let (mut page, mut swap) = (None, Files::new());
+        let (mut page, mut swap, mut proc, mut pagemap) = (None, Files::new(), None, None);
         loop {
             let Some((letter, descriptor)) = socket::receive(&door)? else { return Err(Errno::CONNRESET) };
             match (letter.kind, descriptor) {
                 (letters::PAGE, Some(memory)) => page = Some((memory, letter.value as u32)),
                 (letters::DEVICE, Some(device)) => uffd::use_device(device),
                 (letters::SWAP, Some(file)) => swap.push((letter.value as usize, file)),
+                (letters::PROC, given) => proc = given,
+                (letters::PAGEMAP, given) => pagemap = given,
                 // Another way to page may be left: this one is done without.
                 (letters::SWAP, None) => {}
                 (letters::END, _) => break,
@@ -127,7 +133,11 @@ impl Address {
         }
         let (memory, pid) = page.ok_or(Errno::MFILE)?;
         let shared = self.map(&memory, known)?;
-        Ok(Found { shared, pid, memory, swap })
+        // A /proc that is there shows more: it is that of the program's own namespace, say.
+        if let Some(proc) = proc.filter(|_| ResidentReader::open().is_err()) {
+            proc_place::use_given(proc);
+        }
+        Ok(Found { shared, pid, memory, swap, pagemap })
     }
 
     /// Makes sure that it is the right page, which is mapped already if it is `known`.

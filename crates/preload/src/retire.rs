@@ -204,7 +204,7 @@ pub fn at_the_end() {
 }
 
 /// Does the agent go for a call by the calling thread, and come back?
-fn can_leave() -> bool {
+pub fn can_leave() -> bool {
     !(filters::is_filtered() || is_gone() || fork::is_borrowing())
 }
 

@@ -2,10 +2,12 @@
 //! others to look into it (PR_SET_DUMPABLE), if it is not root. They are opened before it begins, in
 //! the agent's own table of descriptors, where they take no more room than later.
 //!
-//! A child of fork has its parent's ban from the start, and opens nothing.
+//! A child of fork has its parent's ban from the start, and opens neither. The launcher, if that is root,
+//! opens the page map for it.
 //!
 //! *The story:* they were opened near the budget. Programs like ssh-agent were not managed.
 
+use overspill_sys::Fd;
 use overspill_sys::mem::OwnMemory;
 use overspill_sys::pagemap::Pagemap;
 
@@ -19,9 +21,10 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Opens them.
-    pub fn open() -> Sight {
+    /// Opens them. `given`: the page map, as the launcher opened it.
+    pub fn open(given: Option<Fd>) -> Sight {
         let memory = settings::is_rich().then(OwnMemory::open);
-        Sight { pagemap: Pagemap::open().ok(), memory: memory.and_then(Result::ok) }
+        let pagemap = Pagemap::open().or_else(|errno| given.map_or(Err(errno), Pagemap::given));
+        Sight { pagemap: pagemap.ok(), memory: memory.and_then(Result::ok) }
     }
 }

@@ -8,7 +8,7 @@ use overspill_engine::shared::ENV;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::Mapping;
 use overspill_sys::thread::{self, Descriptors, Thread};
-use overspill_sys::{AddressRange, Errno, fd, reserve};
+use overspill_sys::{AddressRange, Errno, fd, proc_place, reserve, uffd};
 
 use crate::agent::Beginning;
 use crate::heir::Heir;
@@ -187,6 +187,9 @@ extern "C" fn entry(_: *mut ()) {
     let _ = unsafe { fd::close_all_descriptors() };
     fd::forget_spare();
     fd::insist();
+    // What the parent's agent was given is not in this table.
+    uffd::forget_device();
+    proc_place::forget_given();
     if settings::is_rich() {
         fd::keep_spare();
     }

@@ -7,7 +7,7 @@ use crate::event::{self, PollFd};
 use crate::fd::make;
 use crate::mem::IoVec;
 use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number, nr, syscall};
-use crate::{Errno, Fd};
+use crate::{Errno, Fd, proc_place};
 use bitflags::bitflags;
 use core::ffi::CStr;
 
@@ -50,8 +50,9 @@ pub fn open(path: &CStr, how: Open) -> Result<Fd, Errno> {
 
 fn open_flags(path: &CStr, flags: u32) -> Result<Fd, Errno> {
     let flags = (flags | nr::O_CLOEXEC) as usize;
+    let (from, path) = proc_place::place(path);
     // SAFETY: the path is NUL-terminated.
-    make(|| unsafe { syscall!(nr::__NR_openat, HERE, path.as_ptr() as usize, flags, MODE_PRIVATE) })
+    make(|| unsafe { syscall!(nr::__NR_openat, from, path.as_ptr() as usize, flags, MODE_PRIVATE) })
 }
 
 /// A new file in `directory` that has no name, mode 0600, for reading and writing, past the page cache when
@@ -133,8 +134,9 @@ pub fn name_of<'a>(fd: &Fd, text: &'a mut [u8]) -> Option<&'a [u8]> {
 /// What a symbolic link says, cut to the length of `text`.
 pub fn read_link<'a>(path: &CStr, text: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let (at, len) = (text.as_mut_ptr() as usize, text.len());
+    let (from, path) = proc_place::place(path);
     // SAFETY: the path is NUL-terminated and the buffer exclusive.
-    let len = unsafe { syscall!(nr::__NR_readlinkat, HERE, path.as_ptr() as usize, at, len)? };
+    let len = unsafe { syscall!(nr::__NR_readlinkat, from, path.as_ptr() as usize, at, len)? };
     Ok(&text[..len])
 }
 
@@ -383,8 +385,17 @@ pub fn status(fd: &Fd) -> Result<Status, Errno> {
 pub fn status_of(path: &CStr) -> Result<Status, Errno> {
     // SAFETY: all-zero is a valid value of the plain structure.
     let mut stat: nr::stat = unsafe { core::mem::zeroed() };
-    // SAFETY: the path is NUL-terminated, the structure is the call's.
-    unsafe { syscall!(nr::__NR_stat, path.as_ptr() as usize, &raw mut stat as usize)? };
+    let (from, path) = proc_place::place(path);
+    let (path, out) = (path.as_ptr() as usize, &raw mut stat as usize);
+    // SAFETY: the path is NUL-terminated, the structure is the calls'.
+    unsafe {
+        if from == HERE {
+            // What libc of old calls, too: the thread may be behind a filter.
+            syscall!(nr::__NR_stat, path, out)?;
+        } else {
+            syscall!(nr::__NR_newfstatat, from, path, out, 0)?;
+        }
+    }
     Ok(told(&stat))
 }
 

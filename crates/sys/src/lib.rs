@@ -25,6 +25,7 @@ pub mod maps;
 pub mod mem;
 pub mod pagemap;
 pub mod probe;
+pub mod proc_place;
 pub mod procfs;
 pub mod random;
 mod raw;

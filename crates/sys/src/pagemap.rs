@@ -4,8 +4,9 @@
 //! array of entries, which knows fewer categories. Rules from Documentation/admin-guide/mm/pagemap.rst.
 
 use crate::file::{self, Open};
+use crate::mem::{self, Advice, Mapping, Prot};
 use crate::raw::{IOC_READ, IOC_WRITE, ioctl_number};
-use crate::{AddressRange, Errno, Fd, PAGE_SIZE};
+use crate::{AddressRange, Errno, Fd, PAGE_SIZE, random};
 use bitflags::bitflags;
 
 bitflags! {
@@ -154,15 +155,52 @@ pub struct Pagemap {
 }
 
 impl Pagemap {
-    /// Opens it and finds out whether the kernel can scan.
+    /// Opens it.
     pub fn open() -> Result<Pagemap, Errno> {
-        let fd = file::open(c"/proc/thread-self/pagemap", Open::empty())?;
+        Ok(Pagemap::by(file::open(c"/proc/thread-self/pagemap", Open::empty())?))
+    }
+
+    /// One that another process has opened. EXDEV: it is not that of this memory.
+    pub fn given(fd: Fd) -> Result<Pagemap, Errno> {
+        let pagemap = Pagemap::by(fd);
+        if pagemap.is_own()? { Ok(pagemap) } else { Err(Errno::XDEV) }
+    }
+
+    /// Is it the page map of the caller's memory? Tried out: it shows which of some pages were stored to.
+    ///
+    /// A page map is bound to a memory when it is opened. Of whom it was asked for, by a number, may have been
+    /// another process by then. What is told of other memory would be believed: pages would be lost.
+    fn is_own(&self) -> Result<bool, Errno> {
+        let chosen = random::unpredictable();
+        let pages = Mapping::anon(u64::BITS as usize * PAGE_SIZE, Prot::empty())?;
+        // SAFETY: changes no content. It fails where there are no huge pages.
+        let _ = unsafe { mem::madvise(pages.range(), Advice::NoHugePage) };
+        // Nothing comes into what nobody may touch, not even where all that is mapped is locked.
+        for page in (0..u64::BITS as usize).filter(|page| chosen >> page & 1 != 0) {
+            let start = pages.page(page);
+            // SAFETY: nobody else uses these pages; they may be stored to when that is done.
+            unsafe {
+                mem::mprotect(start..start + PAGE_SIZE, Prot::RW)?;
+                (start as *mut u8).write_volatile(1);
+            }
+        }
+        let mut shown = 0_u64;
+        self.for_each_run(pages.range(), Query::ANY_CONTENT, |run| {
+            for address in run.step_by(PAGE_SIZE) {
+                shown |= 1 << ((address - pages.start()) / PAGE_SIZE);
+            }
+        })?;
+        Ok(shown == chosen)
+    }
+
+    /// Finds out whether the kernel can scan.
+    fn by(fd: Fd) -> Pagemap {
         let mut empty = ScanArgument { size: size_of::<ScanArgument>() as u64, ..ScanArgument::default() };
         // SAFETY: the structure is the command's; the range is empty.
         let by_scan = !matches!(unsafe { fd.ioctl(PAGEMAP_SCAN, &raw mut empty) }, Err(Errno::NOTTY));
         let pagemap = Pagemap { fd, by_scan, tells_guards: true };
         let tells_guards = by_scan && pagemap.accepts_guards();
-        Ok(Pagemap { tells_guards, ..pagemap })
+        Pagemap { tells_guards, ..pagemap }
     }
 
     /// Opens it for the older way only, for tests and comparison.
@@ -357,6 +395,33 @@ mod tests {
         assert_eq!(runs.count, 3);
         assert_eq!(out[0], PageRegion { start: 0x1000, end: 0x3000, categories: none });
         assert_eq!(out[2].pages(), 1);
+    }
+
+    /// See [`Pagemap::is_own`].
+    #[test]
+    fn the_page_map_of_another_memory_is_not_taken() {
+        let own = || file::open(c"/proc/self/pagemap", Open::empty()).unwrap();
+        assert!(
+            Pagemap::given(own())
+                .is_ok_and(|pagemap| pagemap.can_scan() == Pagemap::open().unwrap().can_scan())
+        );
+        // SAFETY: the child waits for a signal, and makes no other call.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                // SAFETY: as above.
+                unsafe { libc::pause() };
+            }
+        }
+        let path = std::ffi::CString::new(std::format!("/proc/{child}/pagemap")).unwrap();
+        let others = file::open(&path, Open::empty());
+        let taken = others.and_then(Pagemap::given).map(drop);
+        // SAFETY: the child is ours.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, core::ptr::null_mut(), 0);
+        }
+        assert_eq!(taken, Err(Errno::XDEV));
     }
 
     #[test]

@@ -171,7 +171,8 @@ pub fn huge_pages() -> HugePages {
             let mut buffer = [0; 64];
             file::pread(&fd, &mut buffer, 0).map_or(HugePages::Always, |len| huge_pages_in(&buffer[..len]))
         }
-        Err(Errno::NOENT) => HugePages::Never,
+        // A root without /sys says nothing.
+        Err(Errno::NOENT) if file::status_of(c"/sys/kernel/mm").is_ok() => HugePages::Never,
         Err(_) => HugePages::Always,
     };
     let all = read(c"/sys/kernel/mm/transparent_hugepage/enabled");

@@ -132,6 +132,11 @@ pub fn use_device(device: Fd) {
     GIVEN_DEVICE.store(device.into_raw(), Ordering::Release);
 }
 
+/// In a child of fork, which has a table of its own: the number means nothing there.
+pub fn forget_device() {
+    GIVEN_DEVICE.store(-1, Ordering::Release);
+}
+
 impl Uffd {
     /// Opens a descriptor with those of `wanted` that the kernel has, and says which. Non-blocking,
     /// close-on-exec.

@@ -1,8 +1,8 @@
 //! The launcher's door: an abstract socket at which a process of the run asks for the shared page.
 //!
 //! Only those come here that cannot open the page by way of /proc: another user, another pid
-//! namespace. They get what they could not open themselves, too: /dev/userfaultfd, and a file to
-//! page to. A name in the abstract namespace is seen by everybody on the machine, so whoever comes
+//! namespace, another root. They get what they could not open themselves, too: /dev/userfaultfd, a
+//! file to page to, a /proc, their page map. A name in the abstract namespace is seen by everybody on the machine, so whoever comes
 //! is answered only if it is a descendant of this process.
 
 use std::ffi::CString;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::descendants::parent;
 use overspill_engine::shared::{letters, socket_name};
 use overspill_sys::file::{self, Open};
+use overspill_sys::procfs::Fields;
 use overspill_sys::socket::{self, Letter};
 use overspill_sys::{Errno, Fd};
 
@@ -25,6 +26,8 @@ pub struct Door {
     pub page: Fd,
     /// Where swap files are made, and for which of the places.
     pub directories: Vec<(usize, CString)>,
+    /// What shows a process itself where its root has no /proc, if it could be made.
+    pub proc: Option<Fd>,
 }
 
 impl Door {
@@ -53,7 +56,7 @@ impl Door {
     }
 
     fn answer(&self, guest: &Fd) -> Result<(), Errno> {
-        let (pid, _) = socket::peer(guest)?;
+        let (pid, user) = socket::peer(guest)?;
         if !is_descendant(pid) {
             return Err(Errno::PERM);
         }
@@ -62,6 +65,12 @@ impl Door {
         if let Ok(device) = file::open(c"/dev/userfaultfd", Open::READ_WRITE) {
             socket::send(guest, letter(letters::DEVICE, 0), Some(&device))?;
         }
+        if let Some(proc) = &self.proc {
+            socket::send(guest, letter(letters::PROC, 0), Some(proc))?;
+        }
+        if let Some(pagemap) = pagemap_of(pid, user) {
+            socket::send(guest, letter(letters::PAGEMAP, 0), Some(&pagemap))?;
+        }
         for (index, directory) in &self.directories {
             if let Ok(swap) = file::open_nameless(directory, true) {
                 socket::send(guest, letter(letters::SWAP, *index as u64), Some(&swap))?;
@@ -69,6 +78,37 @@ impl Door {
         }
         socket::send(guest, letter(letters::END, 0), None)
     }
+}
+
+/// The page map of a process that `user` asks for it. It is for who gave up root: it may not open its own.
+///
+/// It shows nothing but what that user's process has. One that has more rights than whoever came to the
+/// door is another program, which this process has executed since, and gets none: its maker may still
+/// have the socket. The map is bound to a memory when it is opened, so both times, before and after, the
+/// process must be that user's alone.
+fn pagemap_of(pid: u32, user: u32) -> Option<Fd> {
+    const ROOT: u32 = 0;
+    if user == ROOT || !is_all(pid, user) {
+        return None;
+    }
+    let path = CString::new(format!("/proc/{pid}/pagemap")).expect("no NUL in a path of digits");
+    let pagemap = file::open(&path, Open::empty()).ok()?;
+    is_all(pid, user).then_some(pagemap)
+}
+
+/// Is a process this user's by all of its numbers, and without any right that others have not?
+fn is_all(pid: u32, user: u32) -> bool {
+    let path = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
+    let Ok(status) = Fields::read(&path) else { return false };
+    let is_same = |name, wanted: Option<u32>| {
+        let Some(Ok(numbers)) = status.text(name).map(std::str::from_utf8) else { return false };
+        let mut numbers = numbers.split_whitespace().map(str::parse::<u32>);
+        let first = numbers.next().and_then(Result::ok);
+        first.is_some()
+            && wanted.is_none_or(|wanted| first == Some(wanted))
+            && numbers.all(|n| n.ok() == first)
+    };
+    is_same("Uid", Some(user)) && is_same("Gid", None) && status.mask("CapPrm") == Some(0)
 }
 
 /// Is that a descendant of this process?
@@ -94,7 +134,7 @@ mod tests {
     fn strangers_are_sent_away() {
         let token = overspill_sys::random::unpredictable();
         let page = file::memfd(c"page").unwrap();
-        Door { page, directories: Vec::new() }.open(token).unwrap();
+        Door { page, directories: Vec::new(), proc: None }.open(token).unwrap();
         // This process is no descendant of itself.
         let guest = socket::connect(&socket_name(token), 1).unwrap();
         assert!(matches!(socket::receive(&guest), Ok(None)));

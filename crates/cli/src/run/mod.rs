@@ -44,7 +44,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use overspill_engine::shared::{ENV, flags};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
-use overspill_sys::Errno;
+use overspill_sys::{Errno, proc_place};
 
 use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
@@ -236,7 +236,7 @@ fn door(page: &SharedPage, places: &[SwapPlace]) -> Result<Door, Errno> {
             Some((index, CString::new(place.directory.as_os_str().as_bytes()).ok()?))
         })
         .collect();
-    Ok(Door { page: page.descriptor()?, directories })
+    Ok(Door { page: page.descriptor()?, directories, proc: proc_place::detached().ok() })
 }
 
 fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPage> {

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use overspill_engine::shared::ENV;
@@ -20,6 +21,16 @@ fn filter(pid: u32) -> Option<&'static str> {
         .then_some("it is behind a filter of system calls (seccomp), where no agent is begun")
 }
 
+/// Is the agent's library there since before, whatever is to be found now?
+///
+/// *The story:* of a child of fork in another root it was said that it is not to be found, where something
+/// else had failed.
+fn has_loaded(pid: u32, agent: &Path) -> bool {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let path = agent.as_os_str().as_bytes();
+    maps.windows(path.len()).any(|part| part == path)
+}
+
 /// What is known against a program's being managed, by the run with such a `mark`. To be asked while it
 /// lives.
 pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
@@ -35,6 +46,7 @@ pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
     // What is there is seen from the process's own root and mounts.
     let library = format!("/proc/{pid}/root{}", agent.display());
     if std::fs::metadata(&library).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        && !has_loaded(pid, agent)
         && Path::new(&format!("/proc/{pid}/root/")).exists()
     {
         let text = "the agent's library is not to be found from its root (chroot, or a mount over it)";

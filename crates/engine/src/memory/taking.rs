@@ -118,11 +118,11 @@ impl Memory {
         self.is_missing(from) && !self.is_missing(to)
     }
 
-    /// Tries all pages, and once more where it turns out that their mapping is executable.
+    /// Tries all pages, and once more where it turns out that their mapping has other rights than frames.
     fn try_learning_rights(&mut self, address: usize, first: Frame, count: u32) -> Tried {
         let tried = self.try_move_out(address, first, count, u64::MAX);
         let range = address..address + count as usize * PAGE_SIZE;
-        if !tried.settled || tried.unfit == 0 || !self.executable.learn(&range) {
+        if !tried.settled || tried.unfit == 0 || !self.rights.learn(&range) {
             return tried;
         }
         let again = self.try_move_out(address, first, count, tried.unfit);

@@ -32,7 +32,7 @@ pub(crate) const REFUSED_MAX: u32 = 128;
 /// *The story:* in locked memory of twice the budget each page took 3 ms to touch. Then this was
 /// mended where nothing left at all; while it was being locked, and some still did, each fault looked
 /// at 1500 pages: mlock of 96 MiB in 48 took 11 s.
-const REFUSED_MIN: u32 = 4;
+pub(crate) const REFUSED_MIN: u32 = 4;
 /// Active pages that were used and are looked past at a time.
 const LOOKED_PAST: u32 = 64;
 /// For each page that leaves so many others may be refused.

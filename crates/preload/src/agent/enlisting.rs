@@ -71,10 +71,10 @@ pub enum Beginning {
 /// Finds the launcher, claims a place in its page and puts addresses aside. `None`: there is none,
 /// or nobody could be told.
 pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
-    let (shared, pid, memory, swap) = match address.find(shared()) {
-        Ok(Found { shared, pid, memory, swap }) => (shared, Some(pid), Some(memory), swap),
+    let (shared, pid, memory, swap, pagemap) = match address.find(shared()) {
+        Ok(Found { shared, pid, memory, swap, pagemap }) => (shared, Some(pid), Some(memory), swap, pagemap),
         // A sandbox may have shut the ways since.
-        Err(_) => (shared()?, None, None, Files::new()),
+        Err(_) => (shared()?, None, None, Files::new(), None),
     };
     if let Some(pid) = pid
         && beginning == Beginning::Program
@@ -102,7 +102,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
     match resident {
         Ok(resident) => {
             let inherits = beginning == Beginning::Fork;
-            let (sight, pipes) = (Sight::open(), pipes(beginning, place_of(shared, process)));
+            let (sight, pipes) = (Sight::open(pagemap), pipes(beginning, place_of(shared, process)));
             Some(Mission { shared, process, memory, swap, inherits, resident, sight, pipes })
         }
         Err(errno) => {

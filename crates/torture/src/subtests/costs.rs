@@ -128,6 +128,34 @@ pub fn locked(context: &mut Context) -> Outcome {
     compare("locking", || load(&plain, "plain"), lock)
 }
 
+/// `cost-locked-on-fault`: three times the budget is locked as it is touched.
+///
+/// *The story:* with the budget used up by what cannot leave, each page was waited for by itself. Filling took
+/// ten times as long as bare.
+pub fn locked_on_fault(context: &mut Context) -> Outcome {
+    const MLOCK_ONFAULT: i32 = 1;
+    let len = context.options.mib * MIB;
+    let fill = |memory: &Memory| {
+        let taken = time(|| {
+            pattern::fill_pages(memory, 0..memory.pages(), SEED);
+            Ok(())
+        })?;
+        context.sabotage(memory);
+        pattern::check_pages(memory, 0..memory.pages(), SEED, "filled")?;
+        Ok(taken)
+    };
+    let locked = || {
+        let memory = Memory::map(len)?;
+        // SAFETY: the range is the test's.
+        let locked = unsafe { libc::syscall(libc::SYS_mlock2, memory.base(), len, MLOCK_ONFAULT) };
+        sys::check("mlock2", locked as isize)?;
+        fill(&memory)
+    };
+    // The first one takes longer: its pages are not managed yet.
+    fill(&Memory::map(len)?)?;
+    compare("locked as it is touched", || fill(&Memory::map(len)?), locked)
+}
+
 /// `cost-many-mappings`: 51,200 mappings of two pages each, which were one: the pages between them are
 /// unmapped.
 pub fn many_mappings(context: &mut Context) -> Outcome {

@@ -55,6 +55,57 @@ pub fn dev_zero_closed(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED, "of /dev/zero, locked in part")
 }
 
+/// `write-only`: memory that may be written to only, which x86 has read all the same; executable, too, and
+/// made read-only while it is out.
+///
+/// *The story:* it was never managed: 192 MiB of it stayed in a budget of 64 as long as the program lived.
+pub fn write_only(context: &mut Context) -> Outcome {
+    let len = context.options.mib * MIB / 4;
+    for (seed, prot) in (SEED..).zip([libc::PROT_WRITE, libc::PROT_WRITE | libc::PROT_EXEC]) {
+        let memory = Memory::map_with(len, prot, PRIVATE)?;
+        pattern::fill_pages(&memory, 0..memory.pages() - 64, seed);
+        context.cool(&memory)?;
+        pattern::check_pages(&memory, 0..memory.pages() - 64, seed, "write-only")?;
+        pattern::check_zero(&memory, memory.pages() - 64..memory.pages(), "write-only, never written")?;
+        context.cool(&memory)?;
+        pattern::fill_pages(&memory, 0..memory.pages(), seed + 16);
+        for other in [libc::PROT_READ, prot, RW] {
+            context.cool(&memory)?;
+            sys::mprotect(memory.base(), len, other)?;
+            pattern::check_pages(&memory, 0..memory.pages(), seed + 16, "of other rights since")?;
+        }
+    }
+    Ok(())
+}
+
+/// `droppable`: memory that the kernel may drop (MAP_DROPPABLE): each page holds what was stored, or zeroes.
+/// Memory beside it holds what was stored.
+///
+/// *The story:* nobody can page it, so it stayed in RAM: 192 MiB in a budget of 64.
+pub fn droppable(context: &mut Context) -> Outcome {
+    const MAP_DROPPABLE: i32 = 8;
+    let len = context.options.mib * MIB / 4;
+    let Ok(memory) = Memory::map_with(len, RW, MAP_DROPPABLE | libc::MAP_ANONYMOUS) else {
+        eprintln!("this kernel has no such memory");
+        return Ok(());
+    };
+    let other = context.subject(SEED)?;
+    for seed in SEED..SEED + 2 {
+        pattern::fill_pages(&memory, 0..memory.pages(), seed);
+        context.cool_all(&[&memory, &other])?;
+        pattern::check_pages(&other, 0..other.pages(), SEED, "beside what may be dropped")?;
+        for page in 0..memory.pages() {
+            // It may go between two looks at it.
+            let is_right = || {
+                pattern::check_pages(&memory, [page], seed, "kept")
+                    .or_else(|_| pattern::check_zero(&memory, page..page + 1, "neither kept nor dropped"))
+            };
+            is_right().or_else(|_| is_right())?;
+        }
+    }
+    Ok(())
+}
+
 /// `no-reserve`: memory mapped with MAP_NORESERVE, as much of it as there is address space near
 /// everything else that is mapped. The kernel makes one mapping of it and of neighbours with the
 /// same properties, whoever these belong to.

@@ -130,6 +130,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "zero-stores" Holds adoption::zero_stores, "stores to memory that was only read, while it is found";
     "grown-read-only" Holds adoption::grown_read_only, "memory that grows and is protected before it is touched";
     "dev-zero" Holds kinds::dev_zero, "private mappings of /dev/zero";
+    "write-only" Holds kinds::write_only, "memory that may be written to and not read, by its rights";
+    "droppable" Holds kinds::droppable, "memory that the kernel may drop";
     "dev-zero-closed" Holds kinds::dev_zero_closed, "the same, read-only and locked while they are out";
     "merged" Holds merged::anonymous, "memory that the kernel merges (KSM)";
     "no-reserve" Holds kinds::no_reserve, "MAP_NORESERVE, beside whatever else is mapped";
@@ -202,6 +204,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "cost-read-only" Holds costs::read_only, "twice the budget read-only, against a plain load";
     "cost-grows-down" Holds costs::grows_down, "a mapping that grows by twice the budget, against a plain load";
     "cost-locked" Exceeded costs::locked, "twice the budget locked, half of it out, against a plain load";
+    "cost-locked-on-fault" Exceeded costs::locked_on_fault, "three times the budget, locked as it is touched";
     "cost-many-mappings" Holds costs::many_mappings, "51,200 mappings of two pages, against a plain load";
     "cost-robust" Holds costs::robust, "a load beside 1500 robust locks, against one without";
     "file-loop" Holds mapped_files::over_and_over, "mapped files over and over, every way";

@@ -1,17 +1,17 @@
 //! Whoever counts its threads by the links of /proc/self/task finds none of the agent's.
 //!
-//! Chromium's zygote looks that way whether it has one thread before it forks its first child, and
-//! ends where it has two. What the kernel has told is corrected: the threads are counted here, but for
-//! the agent's. Where that is not possible the agent goes for the call, as for those of `retire`. Other
-//! files are not delayed: the call is made, and the path looked at. What is opened and read in pieces
-//! shows the thread.
+//! Chromium's zygote looks that way whether it has one thread before it forks its first child, and ends
+//! where it has two. What the kernel has told is corrected: the threads are counted here, but for the
+//! agent's. Where that is not possible the agent goes for the call, as for those of `retire`. Other files
+//! are not delayed: the call is made, and the path looked at. What is opened and read in pieces shows the
+//! thread.
 //!
 //! Programs that were linked with a glibc before 2.33 call `__xstat` and its kin.
 //!
 //! *The story:* those names, statx, calls by way of `syscall` and /proc/PID/task were not known here.
 //!
-//! *Another story:* the agent went each time, and all that was out came in for it: 65 to 97 ms a look, and 195
-//! MiB in 64.
+//! *Another story:* the agent went each time, and all that was out came in for it: 65 to 97 ms a look,
+//! and 195 MiB in 64.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 

@@ -425,9 +425,9 @@ fn covered_directory(context: &Context) -> Outcome {
 
 /// What a daemon does: another root, with /proc or without, another user, and then its workers.
 ///
-/// *The story:* no worker was managed, as it could open neither what /proc shows of itself nor, not being root
-/// any more, its own page map. In 64 MiB one had 192. Of the first the summary said that the agent's library
-/// is not to be found, which a child of fork does not look for.
+/// *The story:* no worker was managed, as it could open neither what /proc shows of itself nor, not being
+/// root any more, its own page map. In 64 MiB one had 192. Of the first the summary said that the agent's
+/// library is not to be found, which a child of fork does not look for.
 fn another_root(context: &Context) -> Outcome<Verdict> {
     const NOBODY: &str = "65534";
     let program = text(&packages::compile(context, "limits-jail", JAIL, &[])?);

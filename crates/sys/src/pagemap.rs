@@ -168,8 +168,8 @@ impl Pagemap {
 
     /// Is it the page map of the caller's memory? Tried out: it shows which of some pages were stored to.
     ///
-    /// A page map is bound to a memory when it is opened. Of whom it was asked for, by a number, may have been
-    /// another process by then. What is told of other memory would be believed: pages would be lost.
+    /// A page map is bound to a memory when it is opened. Of whom it was asked for, by a number, may have
+    /// been another process by then. What is told of other memory would be believed: pages would be lost.
     fn is_own(&self) -> Result<bool, Errno> {
         let chosen = random::unpredictable();
         let pages = Mapping::anon(u64::BITS as usize * PAGE_SIZE, Prot::empty())?;

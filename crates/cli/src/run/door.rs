@@ -1,9 +1,9 @@
 //! The launcher's door: an abstract socket at which a process of the run asks for the shared page.
 //!
-//! Only those come here that cannot open the page by way of /proc: another user, another pid
-//! namespace, another root. They get what they could not open themselves, too: /dev/userfaultfd, a
-//! file to page to, a /proc, their page map. A name in the abstract namespace is seen by everybody on the machine, so whoever comes
-//! is answered only if it is a descendant of this process.
+//! Only those come here that cannot open the page by way of /proc: another user, another pid namespace,
+//! another root. They get what they could not open themselves, too: /dev/userfaultfd, a file to page to, a
+//! /proc, their page map. A name in the abstract namespace is seen by everybody on the machine, so whoever
+//! comes is answered only if it is a descendant of this process.
 
 use std::ffi::CString;
 use std::time::Duration;

@@ -130,8 +130,8 @@ pub fn locked(context: &mut Context) -> Outcome {
 
 /// `cost-locked-on-fault`: three times the budget is locked as it is touched.
 ///
-/// *The story:* with the budget used up by what cannot leave, each page was waited for by itself. Filling took
-/// ten times as long as bare.
+/// *The story:* with the budget used up by what cannot leave, each page was waited for by itself. Filling
+/// took ten times as long as bare.
 pub fn locked_on_fault(context: &mut Context) -> Outcome {
     const MLOCK_ONFAULT: i32 = 1;
     let len = context.options.mib * MIB;

@@ -13,6 +13,7 @@ mod judging;
 mod lacking;
 mod leaving;
 mod orders;
+mod sleeping;
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -22,7 +23,7 @@ use core::sync::atomic::Ordering;
 use overspill_engine::claims::Claims;
 use overspill_engine::crowd::Crowd;
 use overspill_engine::discards;
-use overspill_engine::doze::{Doze, Signs, Sleepers};
+use overspill_engine::doze::{Doze, Signs};
 use overspill_engine::growth::Growth;
 use overspill_engine::patience::Patience;
 use overspill_engine::pipes::Pipes;
@@ -34,7 +35,6 @@ use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Resident, ResidentReader};
-use overspill_sys::thread;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
 
 use crate::adopt::Adopter;
@@ -550,27 +550,6 @@ impl Manager<'_> {
     fn heed_others(&mut self, now: u64) {
         let is_held = self.agent.process.held_until_ns.load(Ordering::Acquire) > now;
         self.crowd.exchange(&self.agent.shared.tree, self.engine.policy_mut(), now, is_held);
-    }
-
-    /// Who could awake while nobody looks.
-    fn sleepers(&mut self) -> Sleepers {
-        Sleepers {
-            threads: self.program_threads(),
-            processors: self.processors,
-            is_alone: self.agent.purse.is_alone(),
-            has_huge_pages: self.huge.may_come(),
-        }
-    }
-
-    /// [`all_threads`] without the agent's own. Those are looked for when the number of all has changed.
-    fn program_threads(&mut self) -> u32 {
-        let all = all_threads();
-        if self.own_threads.0 != all {
-            let mut own = 0;
-            let listed = procfs::for_each_thread(|tid| own += u32::from(thread::is_own(tid)));
-            self.own_threads = (all, if listed.is_ok() { own } else { 0 });
-        }
-        all - self.own_threads.1.min(all)
     }
 
     /// Compares what is resident with what is managed, adopts what is new and sets the budget of the rest.

@@ -73,8 +73,8 @@ pub unsafe extern "C" fn setsockopt(
     unsafe { libc::call(__NR_setsockopt, arguments) as c_int }
 }
 
-/// A function of libc's that sends, without a frame: who is cancelled in it is unwound past it. What is sent by
-/// reference ($flags has MSG_ZEROCOPY) is noted before.
+/// A function of libc's that sends, without a frame: who is cancelled in it is unwound past it. What is sent
+/// by reference ($flags has MSG_ZEROCOPY) is noted before.
 ///
 /// *The story:* only who asked for it by setsockopt was heard. A socket that another process had made so (a
 /// child, or one that was received) was found after up to half a second, and never if it was closed at once:

@@ -35,7 +35,7 @@ use overspill_engine::{Engine, Failure, Reactor};
 use overspill_mm::reserve::Reserve;
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::{self, Resident, ResidentReader};
-use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock};
+use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, thread};
 
 use crate::adopt::Adopter;
 use crate::custody::Custody;

@@ -207,9 +207,9 @@ fn forks_without_descriptors(context: &Context) -> Outcome {
     launch.run()?.succeeded()?.paged().map(drop)
 }
 
-/// *The stories:* a program lowers its limit on descriptors, as sandboxes and daemons do. The list of its threads
-/// could not be opened: nothing new was managed (205 MiB of 64), and a robust lock's page went out, so that
-/// nobody heard of its owner's end. Children of fork had no limit.
+/// *The stories:* a program lowers its limit on descriptors, as sandboxes and daemons do. The list of its
+/// threads could not be opened: nothing new was managed (205 MiB of 64), and a robust lock's page went out,
+/// so that nobody heard of its owner's end. Children of fork had no limit.
 fn few_descriptors(context: &Context, user: &str, arguments: &[&str]) -> Outcome<Verdict> {
     let program = packages::compile(context, "lowered", LOWERED, &["-pthread"])?;
     let launch = Launch::new(context, format!("citizens-lowered-{user}-{}", arguments.join("-")), "setpriv");

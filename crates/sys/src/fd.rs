@@ -82,8 +82,8 @@ static INSISTS: AtomicBool = AtomicBool::new(false);
 /// From now on descriptors are made beyond the process's limit, where it may have that: for an agent, whose
 /// descriptors are not the program's, but whose limit is.
 ///
-/// *The story:* a program lowered its limit to ten, as sandboxes and daemons do. The list of its threads could
-/// not be opened any more: nothing new was managed, and the word of a robust lock went out with its page.
+/// *The story:* a program lowered its limit to ten, as sandboxes and daemons do. The list of its threads
+/// could not be opened any more: nothing new was managed, and a robust lock's word went out with its page.
 pub fn insist() {
     INSISTS.store(true, Relaxed);
 }

@@ -37,8 +37,8 @@ pub fn processor_note(ns: Nanos) -> String {
     format!("{PROCESSOR_NOTE}{ns}")
 }
 
-/// What only the whole trace says: of its times the share that is the program's own (see
-/// [`Sightings::share`]), and which touches stored, by their number, a bit each.
+/// What only the whole trace says: of its times the share that is the program's own, and
+/// which touches stored, by their number, a bit each.
 ///
 /// *The story:* the touch after a page had left dirty was taken for a store. The store was before that: what
 /// is written once and read for ever was written at each touch, and 26,357 pages went out in place of 13,100.

@@ -52,7 +52,7 @@ pub fn zero_copy(context: &mut Context) -> Outcome {
     late(context, &memory, &receiver)
 }
 
-/// `zero-copy-shared`: the same, where another process asked for it, by a socket that is closed when all is sent.
+/// `zero-copy-shared`: the same, where another process asked for it, by a socket that is closed at once.
 ///
 /// *The story:* who is asked each half second was closed by then.
 pub fn zero_copy_shared(context: &mut Context) -> Outcome {

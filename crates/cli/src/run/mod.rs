@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit};
 use overspill_engine::shared::{ENV, flags};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
 use overspill_sys::{Errno, proc_place};
@@ -223,6 +224,9 @@ fn print_room(args: &RunArgs, ram_bytes: u64, places: &[SwapPlace]) {
     }
 }
 
+/// With fewer none is kept for roots without a /proc: the command could not be started for want of it.
+const DESCRIPTORS_MANY: u64 = 64;
+
 /// Directories are opened here, too: an agent may not be able to. Where there is none a file beside
 /// the first place serves whoever cannot open an area.
 fn door(page: &SharedPage, places: &[SwapPlace]) -> Result<Door, Errno> {
@@ -236,7 +240,9 @@ fn door(page: &SharedPage, places: &[SwapPlace]) -> Result<Door, Errno> {
             Some((index, CString::new(place.directory.as_os_str().as_bytes()).ok()?))
         })
         .collect();
-    Ok(Door { page: page.descriptor()?, directories, proc: proc_place::detached().ok() })
+    let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    let proc = (descriptors >= DESCRIPTORS_MANY).then(|| proc_place::detached().ok()).flatten();
+    Ok(Door { page: page.descriptor()?, directories, proc })
 }
 
 fn shared_page(args: &RunArgs, ram_bytes: u64, ready: &Ready) -> Result<SharedPage> {

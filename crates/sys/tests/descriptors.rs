@@ -2,10 +2,10 @@
 //! table is the process's.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on descriptors the test made itself")]
 
-use overspill_sys::Errno;
 use overspill_sys::descriptors::{Kind, Table, Watch};
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::uring::{Ring, Setup};
+use overspill_sys::{Errno, fd};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 
@@ -68,6 +68,7 @@ fn descriptors_are_told_apart() {
 /// whatever it was.
 fn tables_are_seen_whatever_the_limit(socket: u32) {
     let before = procfs::limit(Limit::Descriptors).unwrap();
+    fd::insist();
     for limit in [8, 100] {
         procfs::set_limit(Limit::Descriptors, (limit, before.1)).unwrap();
         let mut files: Vec<_> = (0..limit).map_while(|_| std::fs::File::open("/dev/null").ok()).collect();

@@ -41,7 +41,7 @@ const PIECE_BYTES: u64 = 2 << 20;
 /// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
 const HEADROOM_SHARE: u64 = 24;
 /// ... and so much more where several have it together.
-const SEVERAL_SHARE: u64 = 32;
+const SEVERAL_SHARE: u64 = 8;
 /// What left as zeroes is told from this part of the need on.
 const EMPTIED_SHARE: u64 = 16;
 /// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
@@ -640,8 +640,8 @@ mod tests {
             })
             .next
         };
-        assert!(next(216, 4).contains("--ram 261M "), "{}", next(216, 4));
-        assert!(next(243, 4).contains("--ram 278M "), "{}", next(243, 4));
+        assert!(next(216, 4).contains("--ram 271M "), "{}", next(216, 4));
+        assert!(next(243, 4).contains("--ram 303M "), "{}", next(243, 4));
         assert!(next(243, 1).contains("--ram 270M "), "{}", next(243, 1));
     }
 

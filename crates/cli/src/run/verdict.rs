@@ -344,8 +344,9 @@ fn needed(report: &Report, tuning: &Tuning) -> u64 {
         false => peak(report, tuning).max(report.brief_peak_bytes),
     };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
-    // Each that grows fast has something kept free for it.
-    let are_several = is_paged && report.programs_at_once > 1 && !tuning.per_process;
+    // Each that grows fast has something kept free for it. (A compiler's driver and its shell hold nothing.)
+    let has_most = report.resident_peak_bytes > report.tree_peak_bytes / 4 * 3;
+    let are_several = is_paged && report.programs_at_once > 1 && !has_most && !tuning.per_process;
     let several = if are_several { needed / SEVERAL_SHARE } else { 0 };
     let least = if is_paged { report.ram_bytes + report.ram_bytes / HEADROOM_SHARE } else { 0 };
     (needed + several + needed / HEADROOM_SHARE).max(least)
@@ -636,6 +637,7 @@ mod tests {
         let next = |needed: u64, at_once: u64| {
             judged(|report| {
                 (report.ram_bytes, report.tree_peak_bytes) = (250 << 20, 221 << 20);
+                report.resident_peak_bytes = 60 << 20;
                 (report.needed_bytes, report.programs_at_once) = (needed << 20, at_once);
             })
             .next

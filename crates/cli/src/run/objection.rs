@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use overspill_engine::shared::ENV;
 use overspill_sys::procfs::Fields;
 
 use super::descendants::name;
+use super::others::variable;
 use super::program;
 
 /// Is a process behind a filter of system calls that the launcher is not behind? No agent begins there.
@@ -56,8 +56,7 @@ pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
         return Some(reason.into());
     }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let variable = [ENV.as_bytes(), b"="].concat();
-    match environment.split(|&byte| byte == 0).find(|entry| entry.starts_with(&variable)) {
+    match variable(&environment) {
         Some(entry) if entry.starts_with(mark) => None,
         Some(_) => Some("it was started by another run of overspill, which does not manage it".into()),
         None if environment.is_empty() => None,

@@ -83,10 +83,16 @@ impl Run {
 /// Where the variable leads with which a process was started, if that is to another run.
 fn address_of(pid: u32, mark: &[u8]) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let name = [ENV.as_bytes(), b"="].concat();
-    let entry = environment.split(|&byte| byte == 0).find(|entry| entry.starts_with(&name))?;
-    let address = std::str::from_utf8(entry.strip_prefix(&name[..])?).ok()?;
+    let entry = variable(&environment)?;
+    let address = std::str::from_utf8(&entry[ENV.len() + 1..]).ok()?;
     (!entry.starts_with(mark)).then(|| address.to_owned())
+}
+
+/// The variable that all of a run are started with, by name and value.
+pub fn variable(environment: &[u8]) -> Option<&[u8]> {
+    let has_name =
+        |entry: &&[u8]| entry.strip_prefix(ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+    environment.split(|&byte| byte == 0).find(has_name)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -399,6 +399,8 @@ pub struct Process {
     pub processor_told: [AtomicU64; 2],
     /// ...
     pub processor_asked: [AtomicU64; 2],
+    /// What the kernel was told before that: a child may have been started with it.
+    pub processor_told_before: [AtomicU64; 2],
     /// Its name: at most 15 bytes, then NUL.
     pub name: [AtomicU64; 2],
     /// Bits of [`events`].
@@ -442,6 +444,7 @@ impl Process {
             held_until_ns: AtomicU64::new(0),
             processor_told: [const { AtomicU64::new(0) }; 2],
             processor_asked: [const { AtomicU64::new(0) }; 2],
+            processor_told_before: [const { AtomicU64::new(0) }; 2],
             name: [const { AtomicU64::new(0) }; 2],
             events: AtomicU32::new(0),
             error: AtomicU32::new(0),
@@ -477,7 +480,8 @@ impl Process {
         zero(&self.borrowed_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);
-        self.processor_told.iter().chain(&self.processor_asked).for_each(zero);
+        let processor = [&self.processor_told, &self.processor_asked, &self.processor_told_before];
+        processor.into_iter().flatten().for_each(zero);
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }

@@ -52,7 +52,12 @@ fn pair(of: &[AtomicU64; 2]) -> Pair {
 }
 
 /// For the agent, at each look.
-pub fn look(now: u64) {
+pub fn look(now: u64, process: &Process) {
+    keep(now, process);
+    publish(process, pair(&ASKED), pair(&TOLD));
+}
+
+fn keep(now: u64, process: &Process) {
     if now < NEXT_NS.load(SeqCst) {
         return;
     }
@@ -72,7 +77,7 @@ pub fn look(now: u64) {
     }
     TAKEN_NS.store(BEFORE_NS.load(SeqCst) + own, SeqCst);
     // The program may set it meanwhile.
-    while let Some(was) = raise(limits) {
+    while let Some(was) = raise(limits, process) {
         if was == limits {
             return;
         }
@@ -81,10 +86,11 @@ pub fn look(now: u64) {
 }
 
 /// Tells the kernel what is to be told in place of these. What it had been told before; `None`: no more.
-fn raise(limits: Pair) -> Option<Pair> {
+fn raise(limits: Pair, process: &Process) -> Option<Pair> {
     let asked = asked(limits);
     let raised = raised(asked, total_s());
     let set = |limits: Pair| {
+        publish(process, asked, limits);
         let was = procfs::set_limit(Limit::Processor, limits.into()).ok()?;
         note(asked, limits);
         Some(was.into())
@@ -149,14 +155,18 @@ pub fn call(new: Option<Pair>, set: impl Fn(Option<Pair>) -> Result<Pair, Errno>
     Ok(shown)
 }
 
-/// Tells the children of this process what they inherit; for the agent, at each look.
-pub fn publish(process: &Process) {
-    let places = process.processor_asked.iter().chain(&process.processor_told);
-    for (place, value) in places.zip(ASKED.iter().chain(&TOLD)) {
-        let value = value.load(SeqCst);
-        if place.load(SeqCst) != value {
-            place.store(value, SeqCst);
-        }
+/// Tells the children of this process what they inherit, before they can.
+fn publish(process: &Process, asked: Pair, told: Pair) {
+    let store = |places: &[AtomicU64; 2], values: Pair| {
+        places.iter().zip(values).for_each(|(place, value)| place.store(value, SeqCst));
+    };
+    if pair(&process.processor_asked) != asked {
+        store(&process.processor_asked, asked);
+    }
+    let before = pair(&process.processor_told);
+    if before != told {
+        store(&process.processor_told_before, before);
+        store(&process.processor_told, told);
     }
 }
 
@@ -184,9 +194,12 @@ pub fn inherit(shared: &Shared, pid: u32) {
 }
 
 /// What a child of this process was to have where the kernel gave it this.
+///
+/// *The story:* between the child's start and its first look its parent was given another second. Nobody
+/// knew what it had started with, and it kept that.
 fn given(parent: &Process, limits: Pair) -> Pair {
-    let (asked, told) = (pair(&parent.processor_asked), pair(&parent.processor_told));
-    if told == limits { asked } else { limits }
+    let told = [&parent.processor_told, &parent.processor_told_before].map(pair);
+    if told.contains(&limits) { pair(&parent.processor_asked) } else { limits }
 }
 
 /// Before exec: a child of vfork gives back what is not its own. Nothing is noted, as its parent has the
@@ -229,11 +242,13 @@ mod tests {
     fn a_child_is_given_what_its_parent_asked_for() {
         let parent = Process::new();
         assert_eq!(given(&parent, [6, 7]), [6, 7], "nothing was told");
-        for (place, value) in parent.processor_asked.iter().chain(&parent.processor_told).zip([6, 7, 9, 10]) {
-            place.store(value, SeqCst);
-        }
+        publish(&parent, [6, 7], [9, 10]);
         assert_eq!(given(&parent, [9, 10]), [6, 7]);
         assert_eq!(given(&parent, [9, 9]), [9, 9], "it was set since");
+        publish(&parent, [6, 7], [10, 11]);
+        assert_eq!(given(&parent, [9, 10]), [6, 7], "it was started before");
+        publish(&parent, [6, 7], [10, 11]);
+        assert_eq!(given(&parent, [9, 10]), [6, 7], "nothing else was told");
     }
 
     #[test]

@@ -25,8 +25,7 @@ impl Agent {
     /// Looks whether the process is about to end, and that it does not for this thread's own time.
     pub(super) fn keep_watch(&mut self, now: u64) {
         self.ending.look(now);
-        cpu_limit::look(now);
-        cpu_limit::publish(self.process);
+        cpu_limit::look(now, self.process);
     }
 }
 

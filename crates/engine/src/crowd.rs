@@ -101,6 +101,7 @@ mod tests {
                 kind: RegionKind::Anon,
                 clock: 0,
                 left_at: 0,
+                room: 0,
                 read_ahead,
                 marker,
                 arriving: false,

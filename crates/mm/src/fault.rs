@@ -225,6 +225,7 @@ impl<P: SwapIn> Mm<P> {
     /// What the policy is told about a fault, once the region is at hand too.
     fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
         let (now, clock, area_slots) = (self.now, self.clock, self.areas.len());
+        let room = self.frames_left_over();
         let vpn = self.pages.place(id).1;
         // Detectors that go by slot have nothing to say of files.
         let slot = self.pages[id].area_slot();
@@ -238,6 +239,7 @@ impl<P: SwapIn> Mm<P> {
             kind: region.kind,
             clock,
             left_at: clock,
+            room,
             read_ahead: false,
             marker: false,
             arriving: false,
@@ -282,6 +284,10 @@ impl<P: SwapIn> Mm<P> {
     /// Reads a plan around the faulting page, which is already `Reading`.
     fn issue_around(&mut self, asked: (SpaceId, Vpn), plan: &Plan, wanted: PageId, out: &mut Actions) {
         self.pass(asked.0, plan);
+        if plan.wanted_first {
+            self.read(IoKind::Read, Run::one(wanted), self.slot_of(wanted), out);
+            return self.issue_now(asked, plan, out);
+        }
         let mut reads = Reads::default();
         let joined = self.issue_into(asked, plan, &mut reads, Some(wanted), out);
         self.flush(&mut reads, out);

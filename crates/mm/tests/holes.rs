@@ -99,7 +99,13 @@ struct Seen {
 impl Eights {
     fn from(start: Vpn) -> Plan {
         let window = Window::Pages { start, stride: 1, count: 8 };
-        Plan { window, marker: Some(start.offset(7)), mapping: Mapping::Together, passed: None }
+        Plan {
+            window,
+            marker: Some(start.offset(7)),
+            mapping: Mapping::Together,
+            passed: None,
+            wanted_first: false,
+        }
     }
 }
 

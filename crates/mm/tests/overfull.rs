@@ -133,7 +133,7 @@ impl SwapIn for Large {
 
     fn miss(&mut self, (): &mut (), touch: &Touch) -> Option<Plan> {
         let window = Window::Pages { start: touch.vpn, stride: 1, count: 64 };
-        Some(Plan { window, marker: None, mapping: Mapping::OnTouch, passed: None })
+        Some(Plan { window, marker: None, mapping: Mapping::OnTouch, passed: None, wanted_first: false })
     }
 
     fn unused(&mut self, (): &mut (), _: Vpn) {}

@@ -32,13 +32,15 @@ impl Wild {
                 marker: None,
                 mapping,
                 passed: None,
+                wanted_first: self.next(2) == 0,
             });
         }
         let stride = [1, 1, -1, 3][self.next(4) as usize];
         let start = touch.vpn.offset(self.next(3) as i64 - 1);
         let window = Window::Pages { start, stride, count: self.next(40) as u32 };
         let passed = Some(Window::Pages { start: start.offset(-stride * 20), stride, count: 20 });
-        Some(Plan { window, marker: Some(start.offset(stride * 2)), mapping, passed })
+        let (marker, wanted_first) = (Some(start.offset(stride * 2)), self.next(3) == 0);
+        Some(Plan { window, marker, mapping, passed, wanted_first })
     }
 }
 

@@ -40,14 +40,17 @@ pub struct Ask {
     pub file_pages: u64,
     /// Pages in the folio that was found marked; 1 where pages are single.
     pub folio_pages: u64,
+    /// Frames that nobody needs, of which the file may have pages that nobody asked for; 0 where the
+    /// caller has none, or does not tell.
+    pub room: u64,
 }
 
 impl Ask {
-    /// A request without a clock and without large folios.
+    /// A request without a clock, without large folios and without room.
     #[must_use]
     pub fn new(page: u64, pages: u64, file_pages: u64) -> Ask {
         assert!(pages > 0, "nobody asks for nothing");
-        Ask { now: 0, page, pages, file_pages, folio_pages: 1 }
+        Ask { now: 0, page, pages, file_pages, folio_pages: 1, room: 0 }
     }
 }
 
@@ -66,7 +69,7 @@ pub enum Cause {
     Context,
     /// What was asked for and nothing else.
     Random,
-    /// Around a fault of a mapping.
+    /// Around a fault of a mapping, or what was asked for where there is room.
     Around,
     /// Somebody said so (WILLNEED, RANDOM).
     Forced,

@@ -151,6 +151,7 @@ impl SwapIn for Cluster {
             marker: None,
             mapping: Mapping::OnTouch,
             passed: None,
+            wanted_first: false,
         })
     }
 

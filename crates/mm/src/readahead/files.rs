@@ -10,11 +10,13 @@ use alloc::boxed::Box;
 
 use super::{Mapping, Plan, Touch, Window};
 use crate::fileread::adaptive::{Adaptive, Config, File};
-use crate::fileread::{Ask, Cause, Fault, FileRead, MapAdvice, PageCache, Passed, Reads};
+use crate::fileread::{Ask, Cause, Extent, Fault, FileRead, MapAdvice, PageCache, Passed, Reads};
 use crate::types::{RegionKind, Slot, Vpn};
 
 /// Parts of a region with an advice of their own: the oldest goes where there are more.
 const ADVISED: usize = 16;
+/// A region of so many times the frames is read around what is wanted at most.
+const ROOMY: u64 = 8;
 
 /// What is kept for a region of a file: one reader's memory of it, and what the program has said.
 #[derive(Clone, Debug, Default)]
@@ -83,7 +85,8 @@ impl FileSide {
 
     /// A page of the region is missing.
     pub(super) fn miss(&mut self, frames: u32, touch: &Touch) -> Option<Plan> {
-        let fault = fault(touch, self.advice(touch));
+        let mut fault = fault(touch, self.advice(touch));
+        fault.ask.room = room(frames, touch);
         let mut reads = Reads::new(fault.ask.file_pages);
         let Reader { policy, file } = self.reader(frames);
         policy.fault_missing(file, &fault, &Unseen, &mut reads);
@@ -140,8 +143,18 @@ fn fault(touch: &Touch, advice: MapAdvice) -> Fault {
     Fault { ask, advice, marked: touch.marker, arriving: touch.arriving }
 }
 
+/// Frames for pages that nobody asked for. Where the region is that much larger than all frames few of
+/// its pages are met again.
+fn room(frames: u32, touch: &Touch) -> u64 {
+    let pages = touch.region_end.0 - touch.region_start.0;
+    if pages > ROOMY * u64::from(frames) { 0 } else { touch.room.into() }
+}
+
 fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
     let (first, rest) = reads.extents().split_first()?;
+    if let Some(around) = around(rest, touch) {
+        return Some(around);
+    }
     let start = Vpn(first.start.max(touch.region_start.0));
     let pages = (first.start + first.pages).saturating_sub(start.0);
     let step = rest.first().map(|second| second.start as i64 - first.start as i64);
@@ -149,7 +162,7 @@ fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
         Some(step) if first.pages == 1 && step != 0 => {
             // A descending reader's window may go on below the region.
             let inside = reads.extents().iter().take_while(|extent| extent.start >= touch.region_start.0);
-            let even = |&(index, extent): &(usize, &crate::fileread::Extent)| {
+            let even = |&(index, extent): &(usize, &Extent)| {
                 extent.start as i64 == first.start as i64 + step * index as i64
             };
             let count = inside.enumerate().take_while(even).count();
@@ -169,7 +182,16 @@ fn plan(reads: &Reads, touch: &Touch) -> Option<Plan> {
     }
     let marker = reads.extents().iter().find_map(|extent| extent.marker).map(Vpn);
     let passed = reads.passed().map(|passed| behind(passed, touch));
-    Some(Plan { window, marker, mapping: Mapping::Together, passed })
+    Some(Plan { window, marker, mapping: Mapping::Together, passed, wanted_first: false })
+}
+
+/// The page that is wanted by itself, then what lies around it.
+fn around(rest: &[Extent], touch: &Touch) -> Option<Plan> {
+    let rest = rest.iter().filter(|extent| extent.cause == Cause::Around);
+    let start = rest.clone().map(|extent| extent.start).min()?.max(touch.region_start.0);
+    let end = rest.map(Extent::end).max()?;
+    let window = Window::Pages { start: Vpn(start), stride: 1, count: (end.checked_sub(start)?) as u32 };
+    Some(Plan { window, marker: None, mapping: Mapping::Together, passed: None, wanted_first: true })
 }
 
 fn behind(passed: Passed, touch: &Touch) -> Window {
@@ -196,6 +218,7 @@ mod tests {
             kind: RegionKind::File { bias: START.wrapping_sub(u64::from(Slot::FILES)) },
             clock: 0,
             left_at: 0,
+            room: 0,
             read_ahead: false,
             marker,
             arriving: false,
@@ -295,6 +318,23 @@ mod tests {
         }
         side.advise(Slot(Slot::FILES), Slot(Slot::FILES + 100), MapAdvice::Random);
         (0..100).for_each(|page| assert_eq!(window(side.miss(1 << 20, &touch(page, false))).2, 1));
+    }
+
+    #[test]
+    fn where_there_is_room_what_lies_around_comes_after_the_page_itself() {
+        let plan = |pages: u64, room| {
+            let mut side = FileSide::default();
+            let touch = |page| Touch { room, region_end: Vpn(START + pages), ..touch(page, false) };
+            (0..20).map(|turn| side.miss(1 << 10, &touch(turn * turn * 11 % 8000))).last().flatten()
+        };
+        let first = START + 19 * 19 * 11;
+        let around = plan(8 << 10, 1000).expect("a plan");
+        assert!(around.wanted_first && around.marker.is_none(), "{around:?}");
+        let Window::Pages { start, stride: 1, count: 64 } = around.window else { panic!("{around:?}") };
+        assert_eq!(start.0, first / 64 * 64);
+        for (pages, room) in [(8 << 10, 0), ((8 << 10) + 1, 1000)] {
+            assert_eq!(plan(pages, room).expect("a plan").window.count(), 1);
+        }
     }
 
     /// *The story:* a reader that came down in equal steps had windows that went on below its region.

@@ -50,6 +50,8 @@ pub struct Touch {
     /// The page is the marker of a window: its touch is the moment to read the next one. Always
     /// false in `miss`.
     pub marker: bool,
+    /// Frames that nobody needs.
+    pub room: u32,
     /// The page is still on its way in: whoever touched it is faster than the device. Always false in `miss`.
     pub arriving: bool,
 }
@@ -117,6 +119,8 @@ pub struct Plan {
     pub mapping: Mapping,
     /// Pages that the reader has left behind, where that is known: they may be the first to go.
     pub passed: Option<Window>,
+    /// The faulting page is read before the rest, by itself: whoever waits for it does not wait for that.
+    pub wanted_first: bool,
 }
 
 /// What `mm` asks of a swap-in read-ahead policy.

@@ -310,6 +310,7 @@ impl<P: SwapIn> Sim<P> {
             kind: self.kind,
             clock: self.evictions,
             left_at: self.left_at(vpn),
+            room: 0,
             read_ahead,
             marker,
             arriving: false,

@@ -94,6 +94,7 @@ fn clipped((start, end): (u64, u64), touch: &Touch) -> Plan {
         marker: None,
         mapping: Mapping::OnTouch,
         passed: None,
+        wanted_first: false,
     }
 }
 

@@ -396,7 +396,8 @@ impl Wild {
         if self.0.ratio(1, 4) {
             let count = self.0.below(16) as u32;
             let window = Window::Slots { start: touch.slot?, count };
-            return Some(Plan { window, marker: None, mapping, passed: None });
+            let wanted_first = self.0.ratio(1, 2);
+            return Some(Plan { window, marker: None, mapping, passed: None, wanted_first });
         }
         let stride = *self.0.pick(&[1, 1, 1, -1, 2, 3, 64]).expect("not empty");
         let start = touch.vpn.offset(self.0.below(5) as i64 - 2);
@@ -404,7 +405,8 @@ impl Wild {
         let marker = self.0.ratio(1, 2).then(|| start.offset(stride * 3));
         let passed =
             self.0.ratio(1, 2).then(|| Window::Pages { start: start.offset(-stride * 40), stride, count });
-        Some(Plan { window: Window::Pages { start, stride, count }, marker, mapping, passed })
+        let (window, wanted_first) = (Window::Pages { start, stride, count }, self.0.ratio(1, 3));
+        Some(Plan { window, marker, mapping, passed, wanted_first })
     }
 }
 

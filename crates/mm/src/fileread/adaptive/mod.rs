@@ -4,9 +4,10 @@
 //! begins a stream at once, so interleaved readers need no luck; backward and strided readers are
 //! streams, too; windows grow to what the device and the budget allow, no further than a reader's
 //! rate needs, and shrink where pages go unused; and whoever reads at random gets what it asked
-//! for, in a mapping, too. Unfit for: readers with no pattern over pages that will be read soon
+//! for, in a mapping, too, but where there is room that nobody needs. Unfit for: readers with no pattern over pages that will be read soon
 //! (hot areas), where the kernel's marks left by chance pull in more.
 
+mod around;
 mod stream;
 mod streams;
 #[cfg(test)]
@@ -93,6 +94,8 @@ pub struct File {
     taken: u64,
     /// Reads of what was missing.
     misses: u64,
+    /// Reads in a row that no stream explains.
+    alone: u64,
     /// Streams that continue a read of long ago, since one of them was used again.
     vain: u32,
     random: bool,
@@ -242,7 +245,7 @@ impl Adaptive {
         });
         if !was_live {
             self.live += 1;
-            file.vain = 0;
+            (file.vain, file.alone) = (0, 0);
         }
         if self.live > 1 {
             self.live -= file.end_stopped(self.config.frames);
@@ -261,6 +264,7 @@ impl FileRead for Adaptive {
             recent_next: 0,
             taken: 0,
             misses: 0,
+            alone: 0,
             vain: 0,
             random: false,
             sequential: false,
@@ -291,6 +295,8 @@ impl FileRead for Adaptive {
             }
             None => {
                 exactly(ask, reads);
+                file.alone += 1;
+                around::read(&self.config, file.alone, ask, reads);
                 file.taken += ask.pages;
                 file.remember(ask);
             }

@@ -293,7 +293,7 @@ impl Adaptive {
         // into view at once. That one tells what the block is worth, touched or missed.
         let beside = Vpn(touch.vpn.0 ^ 1);
         let marker = (start <= beside && beside < end).then_some(beside);
-        Plan { window, marker, mapping: Mapping::Together, passed: None }
+        Plan { window, marker, mapping: Mapping::Together, passed: None, wanted_first: false }
     }
 
     /// The next window of a stream: from the page after `fault` on if a fault is answered with it,
@@ -353,7 +353,13 @@ fn lone(touch: &Touch) -> Lone {
 /// The plan for `count` pages, the `marker`th of which is the marker.
 fn window(start: Vpn, stride: i64, count: u16, marker: u16, mapping: Mapping) -> Plan {
     let marker = (marker < count).then(|| start.offset(stride * i64::from(marker)));
-    Plan { window: Window::Pages { start, stride, count: u32::from(count) }, marker, mapping, passed: None }
+    Plan {
+        window: Window::Pages { start, stride, count: u32::from(count) },
+        marker,
+        mapping,
+        passed: None,
+        wanted_first: false,
+    }
 }
 
 /// Pages from `first` to the end of the region in the direction of `stride`.

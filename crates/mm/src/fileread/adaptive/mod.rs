@@ -4,8 +4,9 @@
 //! begins a stream at once, so interleaved readers need no luck; backward and strided readers are
 //! streams, too; windows grow to what the device and the budget allow, no further than a reader's
 //! rate needs, and shrink where pages go unused; and whoever reads at random gets what it asked
-//! for, in a mapping, too, but where there is room that nobody needs. Unfit for: readers with no pattern over pages that will be read soon
-//! (hot areas), where the kernel's marks left by chance pull in more.
+//! for, in a mapping, too, but where there is room that nobody needs. Unfit for: readers with no
+//! pattern over pages that will be read soon (hot areas), where the kernel's marks left by chance
+//! pull in more.
 
 mod around;
 mod stream;

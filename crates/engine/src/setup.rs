@@ -51,10 +51,8 @@ pub struct Failure {
 
 /// What an engine is made from.
 pub struct Settings {
-    /// Frames it may hold at first.
+    /// Frames that it may ever hold, and does at first: staging is sized for them.
     pub frames: u32,
-    /// Frames that it may ever be allowed: staging is sized for them.
-    pub frames_max: u32,
     /// Where pages go.
     pub swap: Vec<SwapPlace>,
     /// Most bytes of swap in files that are made for it; 0 = what the file systems give.
@@ -162,9 +160,9 @@ impl Engine {
         inherited: Vec<(EstateArea, Fd)>,
     ) -> Result<Engine, Failure> {
         let failed = |step| move |errno| Failure { step, errno };
-        let blocks = staging_blocks(settings.frames_max);
+        let blocks = staging_blocks(settings.frames);
         let pagemap = settings.pagemap.map_or_else(Pagemap::open, Ok).map_err(failed(10))?;
-        let parts = huge::parts(settings.frames_max);
+        let parts = huge::parts(settings.frames);
         let memory =
             Memory::new(frames_in(blocks), parts, settings.use_move, settings.user_mode_only, pagemap)
                 .map_err(failed(1))?;

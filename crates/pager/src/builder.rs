@@ -14,6 +14,7 @@ use crate::{Error, Pager};
 #[derive(Debug, Clone)]
 pub struct Builder {
     ram: u64,
+    ram_max: u64,
     swap: PathBuf,
     swap_max: u64,
     policy: Policy,
@@ -30,6 +31,7 @@ impl Default for Builder {
     fn default() -> Self {
         Builder {
             ram: 256 << 20,
+            ram_max: 0,
             swap: PathBuf::from("/var/tmp"),
             swap_max: 0,
             policy: Policy::by_name(policy::NAMES[0], policy::Config::default())
@@ -50,10 +52,18 @@ impl Builder {
     pub const RAM_MIN: u64 = 1 << 20;
 
     /// The budget of all regions together, in bytes; 4 TiB at most: what is above that counts for so much.
-    /// Default: 256 MiB.
+    /// Default: 256 MiB. [`Pager::set_ram`] changes it.
     #[must_use]
     pub fn ram(mut self, bytes: u64) -> Self {
         self.ram = bytes;
+        self
+    }
+
+    /// The most that [`Pager::set_ram`] may ever set, in bytes; 4 TiB at most. It costs addresses, 32 times
+    /// as many, and no RAM. Default, and at least: the budget.
+    #[must_use]
+    pub fn ram_max(mut self, bytes: u64) -> Self {
+        self.ram_max = bytes;
         self
     }
 
@@ -145,11 +155,11 @@ impl Builder {
             return Err(Error::BudgetTooSmall);
         }
         let path = CString::new(self.swap.as_os_str().as_bytes()).map_err(|_| Error::BadPath(self.swap))?;
-        let frames = frames_of(self.ram);
-        self.policy.frames = frames;
+        let ram = frames_of(self.ram);
+        let frames = ram.max(frames_of(self.ram_max));
+        self.policy.frames = ram;
         let settings = Settings {
             frames,
-            frames_max: frames,
             swap: vec![SwapPlace::directory(path)],
             swap_bytes_max: self.swap_max,
             claims: None,
@@ -166,6 +176,6 @@ impl Builder {
             encrypt: self.encrypt,
             pagemap: None,
         };
-        Pager::start(settings)
+        Pager::start(settings, ram)
     }
 }

@@ -12,6 +12,8 @@ use crate::Builder;
 pub enum Error {
     /// The budget is smaller than [`Builder::RAM_MIN`].
     BudgetTooSmall,
+    /// The budget is larger than [`Builder::ram_max`], which is this, in bytes.
+    BudgetTooLarge(u64),
     /// The swap directory's name contains a NUL byte.
     BadPath(PathBuf),
     /// A step of starting failed: its name, and the kernel's reason.
@@ -36,6 +38,7 @@ impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Error::BudgetTooSmall => write!(f, "a budget below {} bytes runs nothing", Builder::RAM_MIN),
+            Error::BudgetTooLarge(most) => write!(f, "the pager was built for {most} bytes at most"),
             Error::BadPath(path) => write!(f, "{}: not a path", path.display()),
             Error::Start(step, errno) => write!(f, "cannot {step}: {}", words(*errno)),
             Error::Map(errno) => write!(f, "cannot map memory: {}", words(*errno)),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use overspill_engine::{Engine, Settings};
+use overspill_engine::{Engine, Settings, frames_of};
 use overspill_mm::Vmstat;
 use overspill_mm::readahead::policy::{Knobs, Policy};
 use overspill_sys::PAGE_SIZE;
@@ -22,6 +22,8 @@ pub struct Pager {
     pub(crate) link: Arc<Link>,
     /// What its cached files have of the budget.
     room: Arc<Room>,
+    /// Frames that the budget may ever be.
+    most: u32,
     /// The files that are open, or mapped for stores.
     inodes: Inodes,
 }
@@ -48,13 +50,36 @@ impl Pager {
         Builder::default()
     }
 
-    pub(crate) fn start(settings: Settings) -> Result<Pager, Error> {
-        let room = Arc::<Room>::default();
-        Ok(Pager {
-            link: Arc::new(Link::start(settings, Arc::clone(&room))?),
-            room,
-            inodes: Inodes::default(),
+    pub(crate) fn start(settings: Settings, ram: u32) -> Result<Pager, Error> {
+        let (room, most) = (Arc::new(Room::new(ram)), settings.frames);
+        let link = Arc::new(Link::start(settings, Arc::clone(&room))?);
+        let pager = Pager { link, room, most, inodes: Inodes::default() };
+        pager.allow(ram)?;
+        Ok(pager)
+    }
+
+    fn allow(&self, frames: u32) -> Result<(), Error> {
+        let room = Arc::clone(&self.room);
+        self.link.wire().ask(move |engine| {
+            engine.policy_mut().frames = frames;
+            room.allow(engine, frames);
         })
+    }
+
+    /// Changes the budget, to `bytes`. Where it becomes smaller what is beyond it leaves RAM from now on,
+    /// within tenths of a second where the device keeps up: [`Pager::stats`] tells how far that is.
+    ///
+    /// # Errors
+    /// [`Error::BudgetTooSmall`]: less than [`Builder::RAM_MIN`]. [`Error::BudgetTooLarge`]: more than
+    /// [`Builder::ram_max`]. [`Error::Stopped`].
+    pub fn set_ram(&self, bytes: u64) -> Result<(), Error> {
+        if bytes < Builder::RAM_MIN {
+            return Err(Error::BudgetTooSmall);
+        }
+        if bytes / PAGE_SIZE as u64 > u64::from(self.most) {
+            return Err(Error::BudgetTooLarge(u64::from(self.most) * PAGE_SIZE as u64));
+        }
+        self.allow(frames_of(bytes))
     }
 
     /// A region of zeroes that may be larger than the budget, or than the machine. `len` is rounded
@@ -119,11 +144,11 @@ impl Pager {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn stats(&self) -> Result<Stats, Error> {
-        let file_frames = self.room.taken();
+        let room = Arc::clone(&self.room);
         self.link.wire().ask(move |engine| Stats {
             vmstat: *engine.mm().stats(),
             frames: engine.frames(),
-            file_frames,
+            file_frames: room.taken(),
             slots: engine.mm().slots_used(),
         })
     }
@@ -179,7 +204,7 @@ impl Pager {
     /// [`Error::Stopped`].
     pub fn set_readahead(&self, mut policy: Policy) -> Result<(), Error> {
         self.link.wire().ask(move |engine| {
-            policy.frames = engine.mm().config().budget;
+            policy.frames = engine.policy_mut().frames;
             *engine.policy_mut() = policy;
         })
     }

@@ -179,7 +179,7 @@ struct Ahead<'a> {
 
 impl<'a> Ahead<'a> {
     fn new(start: usize, pieces: &'a [Range<usize>], wire: &'a Wire) -> Ahead<'a> {
-        let budget = wire.ask(|engine| engine.budget_at_first()).unwrap_or(0);
+        let budget = wire.ask(|engine| engine.budget()).unwrap_or(0);
         let most = (budget / AHEAD_PART) as usize * PAGE_SIZE;
         Ahead { start, pieces, wire, most, next: 0, again: 0 }
     }

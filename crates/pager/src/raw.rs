@@ -1,5 +1,6 @@
 //! The one module of the library with unsafe code: mappings as slices, descriptors that pass in and out.
 
+use std::ops::Range;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
@@ -30,6 +31,14 @@ pub(crate) fn map_private(pages: usize) -> Result<Mapping, Errno> {
         mapping.advise(Advice::DontFork)?;
     }
     Ok(mapping)
+}
+
+/// Drops whole pages of private memory: they are zero when they are touched next.
+pub(crate) fn discard(mapping: &mut Mapping, bytes: Range<usize>) -> Result<(), Errno> {
+    assert!(bytes.end <= mapping.len(), "it lies in the mapping");
+    let start = mapping.start();
+    // SAFETY: the pages are in the mapping, which nobody else has a reference to: the caller's is unique.
+    unsafe { mem::madvise(start + bytes.start..start + bytes.end, Advice::DontNeed) }
 }
 
 /// Maps `pages` bytes (whole pages) of a shared region's file and registers that on a userfaultfd:

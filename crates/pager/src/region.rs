@@ -94,6 +94,21 @@ impl Region {
         prefetch(self.link.wire(), self.place(), self.len, &range);
     }
 
+    /// Forgets the content of the whole pages in bytes `range`: they show zeroes when they are touched
+    /// next, and take neither RAM nor swap until then. (madvise with MADV_DONTNEED does the same.)
+    ///
+    /// # Errors
+    /// [`Error::Map`]: the kernel's reason; EINVAL, the pages are locked (mlock).
+    ///
+    /// # Panics
+    /// When the range does not lie in the region.
+    pub fn discard(&mut self, range: Range<usize>) -> Result<(), Error> {
+        assert!(range.start <= range.end && range.end <= self.len, "the range lies in the region");
+        let (start, end) = (range.start.next_multiple_of(PAGE_SIZE), range.end / PAGE_SIZE * PAGE_SIZE);
+        let mapping = self.mapping.as_mut().expect("a region has its mapping until it is dropped");
+        if start < end { raw::discard(mapping, start..end).map_err(Error::Map) } else { Ok(()) }
+    }
+
     /// The counters of this region.
     ///
     /// # Errors

@@ -5,9 +5,10 @@ mod again;
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use again::{again, file_of_child};
-use overspill_pager::{Errno, Error, FileOptions, MapOptions, Overrides, Pager};
+use overspill_pager::{Builder, Errno, Error, FileOptions, MapOptions, Overrides, Pager, Region};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -285,4 +286,73 @@ fn what_files_have_of_the_budget_is_told() {
     assert!(pager.uses_move().is_ok());
     file.close().unwrap();
     assert_eq!(pager.stats().unwrap().file_frames, 0);
+}
+
+fn held(pager: &Pager) -> usize {
+    let stats = pager.stats().unwrap();
+    (stats.frames + stats.file_frames) as usize * PAGE
+}
+
+/// Waits until no more than this is held.
+fn settles_at(pager: &Pager, bytes: usize) {
+    let begin = std::time::Instant::now();
+    while held(pager) > bytes {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{} of {bytes} are held", held(pager));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_budget_changes_while_regions_and_files_are_in_use() {
+    let scratch = Scratch::new("changing");
+    let builder = Pager::builder().swap(directory()).ram(4 * MIB as u64);
+    let pager = builder.ram_max(16 * MIB as u64).build().unwrap();
+    let refused = [0, Builder::RAM_MIN - 1, 17 * MIB as u64].map(|bytes| pager.set_ram(bytes));
+    assert!(matches!(
+        refused,
+        [Err(Error::BudgetTooSmall), Err(Error::BudgetTooSmall), Err(Error::BudgetTooLarge(most))]
+            if most == 16 * MIB as u64
+    ));
+    let mut region = pager.map_anon(24 * MIB).unwrap();
+    let file = pager.open_file(&scratch.0, &FileOptions::new().write(true)).unwrap();
+    let lap = |region: &mut Region, round: u8| {
+        for (number, page) in region.chunks_mut(PAGE).enumerate() {
+            assert_eq!(page[1], if round == 1 { 0 } else { (number as u8).wrapping_add(round - 1) });
+            page[1] = (number as u8).wrapping_add(round);
+        }
+        (0..8).for_each(|part| file.write_at(&vec![round; MIB], (part * MIB) as u64).unwrap());
+    };
+    // Each time it settles at what there is now: more than before at first, less in the end.
+    for (round, mib) in [(1, 4), (2, 16), (3, 6), (4, 1), (5, 12)] {
+        pager.set_ram((mib * MIB) as u64).unwrap();
+        lap(&mut region, round);
+        settles_at(&pager, mib * MIB);
+        assert!(held(&pager) > mib * MIB / 4, "{} of {mib} MiB", held(&pager));
+    }
+    pager.set_ram(2 * MIB as u64).unwrap();
+    settles_at(&pager, 2 * MIB);
+    let mut all = vec![0; 8 * MIB];
+    assert_eq!(file.read_at(&mut all, 0).unwrap(), all.len());
+    assert!(all.iter().all(|&byte| byte == 5));
+}
+
+#[test]
+fn discarded_pages_are_zero_and_take_no_swap() {
+    let pager = pager(2);
+    let mut region = pager.map_anon(8 * MIB).unwrap();
+    region.chunks_mut(PAGE).enumerate().for_each(|(number, page)| page.fill(number as u8 | 1));
+    assert!(pager.stats().unwrap().slots > 0);
+    region.discard(100..8 * MIB - 100).unwrap();
+    region.discard(5 * PAGE + 1..6 * PAGE + PAGE - 1).unwrap();
+    let last = region.len() / PAGE - 1;
+    for (number, page) in region.chunks(PAGE).enumerate() {
+        let wanted = if number == 0 || number == last { number as u8 | 1 } else { 0 };
+        assert!(page.iter().all(|&byte| byte == wanted), "page {number}");
+    }
+    region.discard(0..8 * MIB).unwrap();
+    let begin = std::time::Instant::now();
+    while pager.stats().unwrap().slots > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", pager.stats());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

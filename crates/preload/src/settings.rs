@@ -45,7 +45,6 @@ pub fn of(shared: &'static Shared, process: &Process, files: Files, pagemap: Opt
     let is_rich = is_rich();
     Settings {
         frames: frames(config.ram_bytes),
-        frames_max: frames(config.ram_bytes),
         swap,
         swap_bytes_max: config.swap_bytes_max,
         claims: if has(flags::PER_PROCESS) { None } else { Claims::of(shared, process) },

@@ -16,12 +16,6 @@ impl Engine {
         self.mm.frames_held() + self.staging.idle_frames() + self.compressed.pool.tier.frames()
     }
 
-    /// Frames that it might hold at the start.
-    #[must_use]
-    pub fn budget_at_first(&self) -> u32 {
-        self.allowed_at_first
-    }
-
     /// Bytes of the pages that the program has here, whether they have a frame or not.
     #[must_use]
     pub fn pages_bytes(&self) -> u64 {
@@ -40,7 +34,7 @@ impl Engine {
         self.allowed
     }
 
-    /// Changes the budget, in frames.
+    /// Changes the budget, in frames; to no more than it was at first.
     pub fn set_budget(&mut self, frames: u32) {
         self.allowed = frames;
         self.share_budget();

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use overspill_mm::fileread::Advice;
-use overspill_mm::fileread::policy::{Config, Policy};
+use overspill_mm::fileread::policy::{Config, NAMES, Policy};
 use overspill_mm::fileread::{Limits, adaptive};
 use overspill_sys::Errno;
 
@@ -83,9 +83,9 @@ impl FileOptions {
     /// # Panics
     /// When there are none of that name.
     #[must_use]
-    pub fn readahead(mut self, name: &'static str) -> Self {
-        assert!(Policy::by_name(name, Config::default()).is_some(), "no rules are called {name}");
-        self.readahead = name;
+    pub fn readahead(mut self, name: &str) -> Self {
+        let known = NAMES.into_iter().find(|&known| known == name);
+        self.readahead = known.unwrap_or_else(|| panic!("no rules are called {name}"));
         self
     }
 }
@@ -157,7 +157,8 @@ impl File {
         inodes: &Inodes,
     ) -> Result<File, Error> {
         // In a child of fork a thread of the parent's may have the lock of an inode for ever.
-        let budget = link.wire().ask(|engine| engine.budget_at_first())?;
+        let asked = Arc::clone(room);
+        let budget = link.wire().ask(move |_| asked.ram())?;
         let failed = |errno| Error::File(path.to_owned(), errno);
         let store = RealFile::open(path, options.write, options.create).map_err(failed)?;
         let inode = inodes.of(store.key().map_err(failed)?);
@@ -183,7 +184,7 @@ impl File {
             None => {
                 let (jobs, orders) = channel();
                 let share = Share::new(jobs.clone(), 0);
-                let frames = Frames::of_pager(share, Arc::clone(link), Arc::clone(room), budget);
+                let frames = Frames::of_pager(share, Arc::clone(link), Arc::clone(room));
                 let store = Box::new(store.past_the_page_cache(options.write));
                 let cache = Cache::new(store, options.write, policy, frames).map_err(failed)?;
                 let threads = Arc::new(Threads::start(cache, jobs, orders)?);

@@ -40,10 +40,12 @@ const READERS_PART: u32 = 16;
 const SOON_NS: u64 = 50_000_000;
 
 /// What all cached files of a pager have together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Room {
     shares: Mutex<Shares>,
-    /// Frames that the pager goes without.
+    /// Frames of the whole budget, and those of them that regions go without. They change on the pager's
+    /// thread only, which makes the difference the engine's budget.
+    ram: AtomicU32,
     taken: AtomicU32,
 }
 
@@ -102,6 +104,52 @@ impl Share {
 }
 
 impl Room {
+    pub fn new(ram: u32) -> Room {
+        Room { shares: Mutex::default(), ram: ram.into(), taken: AtomicU32::new(0) }
+    }
+
+    /// Frames of the whole budget.
+    pub fn ram(&self) -> u32 {
+        self.ram.load(Relaxed)
+    }
+
+    /// The whole budget is another. Files give back at once what they have beyond half of it.
+    pub fn allow(&self, engine: &mut Engine, ram: u32) {
+        self.ram.store(ram, Relaxed);
+        self.share_out(engine);
+        let (mut beyond, kept) = (self.taken().saturating_sub(ram / 2), STEP.min(ram / 4));
+        for share in &self.shares().all {
+            let frames = share.has().saturating_sub(kept).min(beyond);
+            if frames > 0 {
+                share.owe(frames);
+                beyond -= frames;
+            }
+        }
+    }
+
+    fn share_out(&self, engine: &mut Engine) {
+        engine.set_budget(self.ram().saturating_sub(self.taken()).max(1));
+    }
+
+    /// The pager's regions part with up to a step of what nobody needs, or of the files' half.
+    fn part_with(&self, engine: &mut Engine) -> u32 {
+        let half = (self.ram() / 2).saturating_sub(self.taken());
+        let left = self.ram().saturating_sub(self.taken());
+        let frames = STEP.min(half.max(engine.mm().frames_left_over())).min(left);
+        if frames > 0 {
+            self.taken.fetch_add(frames, Relaxed);
+            self.share_out(engine);
+        }
+        frames
+    }
+
+    /// Frames have become free: whoever was refused may ask again.
+    fn take_back(&self, engine: &mut Engine, frames: u32) {
+        self.taken.fetch_sub(frames, Relaxed);
+        self.share_out(engine);
+        self.shares().all.iter().for_each(|share| share.patience.store(0, Relaxed));
+    }
+
     /// Frames that files have.
     pub fn taken(&self) -> u32 {
         self.taken.load(Relaxed)
@@ -114,7 +162,7 @@ impl Room {
     /// The pager's thread looks whether regions make room, which is the files' to do as long as they
     /// have more than half of the budget.
     pub fn look(&self, engine: &Engine) {
-        let beyond = self.taken.load(Relaxed).saturating_sub(engine.budget_at_first() / 2);
+        let beyond = self.taken().saturating_sub(self.ram() / 2);
         if beyond == 0 {
             return;
         }
@@ -134,12 +182,6 @@ impl Room {
             most.owe(STEP);
         }
     }
-
-    /// Frames have become free: whoever was refused may ask again.
-    fn gave_back(&self, frames: u32) {
-        self.taken.fetch_sub(frames, Relaxed);
-        self.shares().all.iter().for_each(|share| share.patience.store(0, Relaxed));
-    }
 }
 
 impl Shares {
@@ -158,36 +200,30 @@ impl Shares {
     }
 }
 
-/// Frames that the pager parts with: up to a step of what nobody needs, or of the files' half.
-fn part_with(engine: &mut Engine) -> u32 {
-    let (budget, first) = (engine.budget(), engine.budget_at_first());
-    let half = (first / 2).saturating_sub(first - budget.min(first));
-    let frames = STEP.min(half.max(engine.mm().frames_left_over()));
-    if frames > 0 {
-        engine.set_budget(budget - frames);
-    }
-    frames
-}
-
 /// The frames of one file: from a pager, or, in tests, from nowhere.
 #[derive(Debug)]
 pub(super) struct Frames {
     share: Arc<Share>,
     pager: Option<(Arc<Link>, Arc<Room>)>,
-    /// All that the pager had at first.
-    budget: u32,
+    /// What it has where there is no pager.
+    fixed: u32,
 }
 
 impl Frames {
-    pub fn of_pager(share: Arc<Share>, link: Arc<Link>, room: Arc<Room>, budget: u32) -> Frames {
+    pub fn of_pager(share: Arc<Share>, link: Arc<Link>, room: Arc<Room>) -> Frames {
         room.shares().all.push(Arc::clone(&share));
-        Frames { share, pager: Some((link, room)), budget }
+        Frames { share, pager: Some((link, room)), fixed: 0 }
     }
 
     #[cfg(test)]
     pub fn fixed(share: Arc<Share>) -> Frames {
-        let budget = share.has();
-        Frames { share, pager: None, budget }
+        let fixed = share.has();
+        Frames { share, pager: None, fixed }
+    }
+
+    /// All that the pager has, regions' and files'.
+    fn budget(&self) -> u32 {
+        self.pager.as_ref().map_or(self.fixed, |(_, room)| room.ram())
     }
 
     /// Has the file's threads do something.
@@ -199,12 +235,12 @@ impl Frames {
     /// Pages that may be here, or could: all of the budget, until more was refused.
     pub fn reach(&self) -> usize {
         let is_refused = self.share.patience.load(Relaxed) > 0 || self.owed() > 0;
-        if is_refused { self.count() } else { self.count().max(self.budget as usize) }
+        if is_refused { self.count() } else { self.count().max(self.budget() as usize) }
     }
 
     /// Pages that one hint may have read.
     pub fn hint_max(&self) -> u64 {
-        u64::from(self.budget / HINT_PART)
+        u64::from(self.budget() / HINT_PART)
     }
 
     /// Threads that read ahead: what they read into is not counted, and stays a small part of the budget.
@@ -220,7 +256,7 @@ impl Frames {
     }
 
     fn requests_that_fit(&self) -> u64 {
-        u64::from(self.budget / READERS_PART) / REQUEST_MAX
+        u64::from(self.budget() / READERS_PART) / REQUEST_MAX
     }
 
     /// Pages that may be here.
@@ -241,14 +277,14 @@ impl Frames {
             self.share.patience.store(patience.saturating_sub(1), Relaxed);
             return false;
         }
-        let frames = link.wire().ask(part_with).unwrap_or(0);
+        let asked = Arc::clone(room);
+        let frames = link.wire().ask(move |engine| asked.part_with(engine)).unwrap_or(0);
         if frames == 0 {
             self.share.patience.store(STEP, Relaxed);
             room.ask_rival(&self.share);
             return false;
         }
         self.share.granted.fetch_add(frames, Relaxed);
-        room.taken.fetch_add(frames, Relaxed);
         true
     }
 
@@ -268,8 +304,8 @@ impl Frames {
         let _ = self.share.owed.fetch_update(Relaxed, Relaxed, paid);
         let Some((link, room)) = &self.pager else { return };
         // A pager that has stopped needs nothing back.
-        let _ = link.wire().tell(move |engine| engine.set_budget(engine.budget() + frames));
-        room.gave_back(frames);
+        let room = Arc::clone(room);
+        let _ = link.wire().tell(move |engine| room.take_back(engine, frames));
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Settings {
     pub fixed_pool: bool,
     /// Where swap is full some frames may be held above the budget ([`Config::floats`]).
     pub floats: bool,
+    /// May what nobody needs be filled with pages of files that nobody asked for?
+    pub fills_room: bool,
 }
 
 /// The default of [`Settings::max_pool_percent`].
@@ -174,6 +176,7 @@ impl Engine {
             maps_zeroes: memory.shows_zeroes() && !settings.user_mode_only,
             reclaim: settings.reclaim,
             floats: settings.floats,
+            fills_room: settings.fills_room,
             ..Config::live(settings.frames, 0)
         };
         let vigil = Vigil::new(settings.poll_idle);

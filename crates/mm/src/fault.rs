@@ -225,7 +225,7 @@ impl<P: SwapIn> Mm<P> {
     /// What the policy is told about a fault, once the region is at hand too.
     fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
         let (now, clock, area_slots) = (self.now, self.clock, self.areas.len());
-        let room = self.frames_left_over();
+        let room = if self.config.fills_room { self.frames_left_over() } else { 0 };
         let vpn = self.pages.place(id).1;
         // Detectors that go by slot have nothing to say of files.
         let slot = self.pages[id].area_slot();

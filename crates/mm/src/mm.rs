@@ -80,6 +80,9 @@ pub struct Config {
     /// Where swap has no room for the rest some frames may be held above the budget, so that windows can
     /// be read (see `overfull`): not where the budget's end is the program's.
     pub floats: bool,
+    /// May what nobody needs be filled with pages of files that nobody asked for? Not where it is told how
+    /// much RAM a program needs: those count.
+    pub fills_room: bool,
     /// The machine stands for one that is so many times larger: rules that depend on the size of
     /// the lists follow that one.
     pub scale: u32,
@@ -119,6 +122,7 @@ impl Config {
             early: false,
             newcomers: 1,
             floats: true,
+            fills_room: false,
             scale: 1,
         }
     }

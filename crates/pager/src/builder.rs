@@ -172,6 +172,7 @@ impl Builder {
             max_pool_percent: self.max_pool_percent,
             fixed_pool: self.fixed_pool,
             floats: true,
+            fills_room: true,
             checksums: true,
             encrypt: self.encrypt,
             pagemap: None,

@@ -365,11 +365,11 @@ pub struct RunArgs {
     /// How to spill.
     #[command(flatten)]
     pub tuning: Tuning,
-    /// Write the figures to FILE as JSON (%p = process id)
+    /// Write the figures to FILE as JSON (%p = process id; its fields: docs/json.md)
     #[arg(long, env = "OVERSPILL_JSON", value_name = "FILE", value_parser = output::file_name())]
     pub json: Option<PathBuf>,
     /// Write what the pager sees (faults, evictions, refaults, read-ahead) to FILE, for `overspill
-    /// trace`
+    /// trace`: as FILE.part until the run has ended, when FILE is replaced
     #[arg(long, env = "OVERSPILL_TRACE", value_name = "FILE", value_parser = output::file_name())]
     pub trace: Option<PathBuf>,
     /// Write the summary to FILE instead of standard error (%p = process id)
@@ -390,7 +390,7 @@ pub struct DoctorArgs {
     #[arg(long, env = "OVERSPILL_SWAP", value_name = "PLACE[:SIZE][:prio=N]",
           value_parser = OsStringValueParser::new().try_map(SwapArg::parse))]
     pub swap: Vec<SwapArg>,
-    /// Print JSON
+    /// Print JSON (its fields: docs/json.md)
     #[arg(long)]
     pub json: bool,
     /// Print a file that mends something, instead of checking
@@ -408,7 +408,8 @@ pub struct Measuring {
     /// own]
     #[arg(long, value_name = "WAY,..", value_delimiter = ',')]
     pub ways: Vec<Way>,
-    /// Write every run, the medians and the machine's description to FILE
+    /// Write every run, the medians and the machine's description to FILE as JSON (its fields:
+    /// docs/json.md)
     #[arg(long, value_name = "FILE", value_parser = output::any_file_name())]
     pub json: Option<PathBuf>,
 }

@@ -13,8 +13,11 @@ use crate::stdout::{print, print_json};
 
 #[derive(Serialize)]
 struct Document<'a> {
+    /// Of this layout.
     schema_version: u32,
+    /// Whether no check failed.
     ok: bool,
+    /// All checks.
     checks: &'a [Check],
 }
 

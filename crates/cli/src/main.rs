@@ -22,6 +22,7 @@ mod on_full;
 #[allow(unsafe_code)]
 mod os;
 mod output;
+mod part;
 mod policy;
 mod progress;
 mod reclaim_policy;

@@ -288,6 +288,12 @@ pub fn file_name() -> impl TypedValueParser<Value = PathBuf> {
     no_dash("nothing but the program's own goes to standard output: name a file, or /dev/stderr")
 }
 
+/// The same where standard output is as good a place as any.
+pub fn file_name_or_stdout() -> impl TypedValueParser<Value = PathBuf> {
+    let stdout = |path: PathBuf| if path.as_os_str() == "-" { "/dev/stdout".into() } else { path };
+    PathBufValueParser::new().map(stdout)
+}
+
 /// The same for other commands, which have no program's output to keep clean.
 pub fn any_file_name() -> impl TypedValueParser<Value = PathBuf> {
     no_dash("a dash is no file: name one, or /dev/stdout")

@@ -1,6 +1,7 @@
 //! One line on the terminal that says what is going on; nothing when standard error is no terminal.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::human;
@@ -11,6 +12,8 @@ const BAR: usize = 10;
 /// The line; it disappears with its owner.
 pub struct Progress {
     visible: bool,
+    /// It stands there; a program beside it may have written what is on the line otherwise.
+    is_shown: AtomicBool,
     label: String,
     began: Instant,
 }
@@ -24,12 +27,18 @@ impl Progress {
     /// A line that begins with `label`.
     pub fn about(label: &str) -> Progress {
         let visible = std::io::stderr().is_terminal();
-        Progress { visible, label: label.to_string(), began: Instant::now() }
+        Progress {
+            visible,
+            is_shown: AtomicBool::new(false),
+            label: label.to_string(),
+            began: Instant::now(),
+        }
     }
 
     /// Replaces the line.
     pub fn say(&self, text: &str) {
         if self.visible {
+            self.is_shown.store(true, Relaxed);
             let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(&self.label, text));
         }
     }
@@ -66,7 +75,7 @@ fn clock(time: Duration) -> String {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.visible {
+        if self.is_shown.load(Relaxed) {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }

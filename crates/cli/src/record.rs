@@ -6,27 +6,30 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read};
+use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args as ClapArgs;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use overspill_sim::time;
 use overspill_sim::trace::convert::{Copied, Selection, copy};
 use overspill_sim::trace::lackey::LackeyReader;
 use overspill_sim::trace::own::Writer;
-use overspill_sim::trace::{NameRecord, Record, RecordWriter, TraceError};
+use overspill_sim::trace::{NameRecord, Record, RecordReader, RecordWriter, TraceError};
 
 use crate::human;
 use crate::os::child::{self, Status};
 use crate::os::{inherit, signals};
-use crate::output::{self, discard};
+use crate::output;
+use crate::part::Part;
+use crate::progress::Progress;
 use crate::run::program;
 use crate::stderr::say;
 
@@ -43,7 +46,7 @@ const SILENCE_MS: u16 = 5;
 /// Options of `overspill record`.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// The trace to write
+    /// The trace to write: what has that name stays until all is recorded, in FILE.part
     #[arg(short, long, value_name = "FILE", default_value = "overspill.ovt", value_parser = output::file_name())]
     output: PathBuf,
     /// Keep every access, also those to pages that were accessed a moment ago (ten to a hundred
@@ -64,7 +67,11 @@ pub fn main(args: &Args) -> Result<u8> {
     if program::find(OsStr::new("valgrind")).is_none() {
         return Err(cannot_start(io::ErrorKind::NotFound.into()));
     }
-    let trace = begin(args)?;
+    let cannot = || format!("cannot write {}", args.output.display());
+    let part = Part::prepare(&args.output).with_context(cannot)?;
+    let trace =
+        part.begin().map_err(|error| TraceError::io(0, error)).and_then(|file| begin(file, &args.command));
+    let trace = trace.with_context(cannot)?;
     let (reader, writer) = pipe()?;
     signals::survive(&signals::forwarded());
     let child = inherit::spawn(&mut valgrind(&writer, &args.command), None).map_err(cannot_start)?;
@@ -80,23 +87,34 @@ pub fn main(args: &Args) -> Result<u8> {
         ended.and_then(|()| child::wait(pid)).map(|ended| (ended.status, copied))
     })
     .context("cannot wait for the program")?;
-    say(args, copied, writer.last_program().as_deref())?;
+    say(args, part, copied, writer.last_program().as_deref())?;
     match status {
         Status::Exited(code) => Ok(u8::try_from(code).expect("exit codes have 8 bits")),
         Status::Signaled(signal) => signals::die_by(signal),
     }
 }
 
-type Output = Writer<BufWriter<File>>;
+/// A block goes into the file as a whole, so no more than one is missing where this is killed.
+type Output = Writer<File>;
 
-/// The trace, with a note on where it comes from.
-fn begin(args: &Args) -> Result<Output> {
-    let cannot = || format!("cannot write {}", args.output.display());
-    let file = output::create(&args.output).with_context(cannot)?;
-    let mut trace = Writer::new(BufWriter::with_capacity(1 << 18, file)).with_context(cannot)?;
-    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
-    let text = format!("recorded by overspill record, valgrind lackey: {}", words.join(" "));
-    trace.write_record(&Record::Name(NameRecord { id: NameRecord::NOTE, text })).with_context(cannot)?;
+/// Begins the note on where a trace comes from.
+const ORIGIN: &str = "recorded by overspill record, valgrind lackey: ";
+/// The note after it.
+const TIMES: &str = "times are counts of instructions, one a nanosecond";
+
+/// Does a note in a trace say that its times are counts of instructions? The first of them always meant
+/// that.
+pub fn counts_instructions(note: &str) -> bool {
+    note == TIMES || note.starts_with(ORIGIN)
+}
+
+/// The trace, with notes on where it comes from.
+fn begin(file: File, command: &[OsString]) -> Result<Output, TraceError> {
+    let mut trace = Writer::new(file)?;
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    for text in [format!("{ORIGIN}{}", words.join(" ")), TIMES.to_owned()] {
+        trace.write_record(&Record::Name(NameRecord { id: NameRecord::NOTE, text }))?;
+    }
     Ok(trace)
 }
 
@@ -124,11 +142,17 @@ fn cannot_start(error: io::Error) -> anyhow::Error {
 }
 
 /// Says what came of it.
-fn say(args: &Args, copied: Result<Copied, TraceError>, became: Option<&Path>) -> Result<()> {
-    let Copied { read, written, .. } = copied.map_err(|error| {
-        discard(&args.output);
-        anyhow!("cannot record to {}: {error}", args.output.display())
-    })?;
+fn say(args: &Args, part: Part, copied: Result<Copied, TraceError>, became: Option<&Path>) -> Result<()> {
+    let Copied { read, written, .. } = match copied {
+        Ok(copied) => {
+            part.finish().with_context(|| format!("cannot write {}", args.output.display()))?;
+            copied
+        }
+        Err(error) => {
+            part.give_up();
+            return Err(anyhow!("cannot record to {}: {error}", args.output.display()));
+        }
+    };
     let bytes = std::fs::metadata(&args.output).map_or(0, |metadata| metadata.len());
     say!(
         "overspill: {read} accesses, {written} written to {} ({})",
@@ -147,9 +171,34 @@ fn say(args: &Args, copied: Result<Copied, TraceError>, became: Option<&Path>) -
 /// From the pipe to the trace. When it gives up, its end of the pipe is closed, and that ends the
 /// program.
 fn convert(lines: Lines<'_>, mut trace: Output, exact: bool) -> Result<Copied, TraceError> {
-    let mut reader = LackeyReader::new(BufReader::with_capacity(1 << 18, lines));
+    let time_ns = AtomicU64::new(0);
+    let reader = LackeyReader::new(BufReader::with_capacity(1 << 18, lines));
     let selection = Selection { thin: !exact, ..Selection::default() };
-    copy(&mut reader, &mut trace, &selection, &mut |_| {})
+    let progress = Progress::new();
+    copy(&mut Timed { reader, time_ns: &time_ns }, &mut trace, &selection, &mut |records| {
+        let time = time::show(time_ns.load(Relaxed));
+        progress.say(&format!("{} million accesses, {time} of the program", records >> 20));
+    })
+}
+
+/// A reader, and how far it is in the program's time.
+struct Timed<'a, R> {
+    reader: R,
+    time_ns: &'a AtomicU64,
+}
+
+impl<R: RecordReader> RecordReader for Timed<'_, R> {
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        let record = self.reader.next_record()?;
+        if let Some(Record::Access(access)) = &record {
+            self.time_ns.store(access.time_ns, Relaxed);
+        }
+        Ok(record)
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.reader.is_in_order()
+    }
 }
 
 /// A pipe for lackey's lines: the end to read from, and the one for valgrind.

@@ -12,7 +12,7 @@ use overspill_sim::time::show;
 use overspill_sim::trace::convert::{Copied, Selection, Summary, copy, write_origin};
 use overspill_sim::trace::open::{KNOWN, open, open_file, writer};
 use overspill_sim::trace::own::Seeker;
-use overspill_sim::trace::{Format, PagerOp, RecordReader, TraceError};
+use overspill_sim::trace::{Format, PagerOp, Record, RecordReader, TraceError};
 
 use crate::human;
 use crate::os::signals;
@@ -37,7 +37,7 @@ enum TraceCommand {
         trace: PathBuf,
         #[command(flatten)]
         from: From,
-        /// Print JSON
+        /// Print JSON (its fields: docs/json.md)
         #[arg(long)]
         json: bool,
     },
@@ -45,8 +45,8 @@ enum TraceCommand {
     Convert {
         /// The trace to read; - is standard input
         trace: PathBuf,
-        /// The trace to write
-        #[arg(value_parser = output::any_file_name())]
+        /// The trace to write; - is standard output
+        #[arg(value_parser = output::file_name_or_stdout())]
         output: PathBuf,
         #[command(flatten)]
         from: From,
@@ -62,8 +62,8 @@ enum TraceCommand {
     Cut {
         /// The trace to read; - is standard input
         trace: PathBuf,
-        /// The trace to write
-        #[arg(value_parser = output::any_file_name())]
+        /// The trace to write; - is standard output
+        #[arg(value_parser = output::file_name_or_stdout())]
         output: PathBuf,
         #[command(flatten)]
         from: From,
@@ -273,7 +273,9 @@ fn copy_file(
     let (from, mut reader) = named(path, open_at(path, from, selection.from_ns))?;
     let to = to.or_else(|| Format::of_path(output)).unwrap_or(Format::Own);
     let anew = Anew::begin(output).with_context(|| output.display().to_string())?;
-    let copied = copy_to(&anew, path, &mut *reader, (from, to), selection).and_then(|copied| {
+    let is_part = from == Format::Own && path.extension().is_some_and(|end| end == "part");
+    let mut reader = AsFarAsItGoes { reader: &mut *reader, is_part, records: 0, ended: None };
+    let copied = copy_to(&anew, path, &mut reader, (from, to), selection).and_then(|copied| {
         judge(&copied)?;
         let is_held = copied.kept > 0 || copied.eligible <= selection.skip;
         ensure!(is_held, "{}: {} has no place for anything that is in it", path.display(), to.name());
@@ -283,12 +285,42 @@ fn copy_file(
         Ok(copied) => {
             anew.finish().with_context(|| format!("cannot write {}", output.display()))?;
             say_left_out(&copied, to);
+            if let Some(error) = reader.ended {
+                say!("overspill: note: {}: {error}: what came before was taken", path.display());
+            }
             Ok(0)
         }
         Err(error) => {
             anew.give_up();
             Err(error)
         }
+    }
+}
+
+/// Of the part that is left of a recording (`crate::part`) what there is, and why there is no more.
+struct AsFarAsItGoes<'a> {
+    reader: &'a mut dyn RecordReader,
+    is_part: bool,
+    records: u64,
+    ended: Option<TraceError>,
+}
+
+impl RecordReader for AsFarAsItGoes<'_> {
+    fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
+        match self.reader.next_record() {
+            Err(error @ TraceError::Truncated { .. }) if self.is_part && self.records > 0 => {
+                self.ended = Some(error);
+                Ok(None)
+            }
+            result => {
+                self.records += 1;
+                result
+            }
+        }
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.reader.is_in_order()
     }
 }
 

@@ -238,11 +238,11 @@ counters! {
     pgsteal_direct,
     /// Of the pages looked at, those whose bytes are no file's.
     pgscan_anon,
-    /// ... those whose bytes are in a file.
+    /// Of the pages looked at, those whose bytes are in a file.
     pgscan_file,
     /// Of the pages freed, those whose bytes are no file's.
     pgsteal_anon,
-    /// ... those whose bytes are in a file.
+    /// Of the pages freed, those whose bytes are in a file.
     pgsteal_file,
     /// Faults that had to wait for reclaim.
     allocstall,
@@ -280,7 +280,7 @@ counters! {
     held_ns,
     /// Nanoseconds of CPU time that the agent used.
     agent_cpu_ns,
-    /// What of that was in the kernel.
+    /// What of `agent_cpu_ns` was in the kernel.
     agent_system_ns,
     /// Bytes of anonymous memory resident now (`RssAnon`, agent included), and of files that the kernel
     /// keeps while they fit.
@@ -291,7 +291,7 @@ counters! {
     rss_peak_bytes,
     /// Sum of the samples of `resident_bytes`, for the mean.
     resident_sum_bytes,
-    /// Number of those samples.
+    /// Number of the samples in `resident_sum_bytes`.
     resident_samples,
     /// All that the program has, in RAM or paged out, each page once: what it would hold with RAM enough.
     needed_bytes,
@@ -315,11 +315,11 @@ counters! {
     /// What managed memory may hold when the reserve is at its least (the budget without that and
     /// what is unmanaged), summed over samples, from the first page on that came back.
     budget_sum_bytes,
-    /// Number of those samples.
+    /// Number of the samples in `budget_sum_bytes`.
     budget_samples,
     /// Mappings of files that were managed, all told.
     files_managed,
-    /// Their bytes.
+    /// Bytes of those.
     files_managed_bytes,
     /// Pages read from them; in `pswpin`, too.
     files_read,
@@ -333,17 +333,17 @@ counters! {
     files_left,
     /// Bytes of those that are shared and writable.
     files_left_writable_bytes,
-    /// ... executable.
+    /// Bytes of those that are executable.
     files_left_executable_bytes,
-    /// ... of files in memory (tmpfs).
+    /// Bytes of those of files in memory (tmpfs).
     files_left_memory_bytes,
-    /// ... locked.
+    /// Bytes of those that are locked.
     files_left_locked_bytes,
-    /// ... too small to be worth it (`--files=SIZE`).
+    /// Bytes of those too small to be worth it (`--files=SIZE`).
     files_left_small_bytes,
-    /// ... written to by somebody, or not to be watched for that.
+    /// Bytes of those that somebody writes to, or that cannot be watched for that.
     files_left_changing_bytes,
-    /// ... for other reasons, which standard error tells.
+    /// Bytes of those left for other reasons, which standard error tells.
     files_left_other_bytes,
     /// Bytes of files that were asked for ahead (WILLNEED, MAP_POPULATE).
     files_asked_bytes,

@@ -7,13 +7,14 @@
 
 use crate::nearest;
 use crate::time::muldiv;
+use std::collections::HashSet;
 use thiserror::Error;
 
 /// Most members of one list: more is a typing error.
 const MEMBERS_MAX: usize = 10_000;
 
 /// One amount, absolute or relative.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Amount {
     /// So many bytes.
     Bytes(u64),
@@ -50,6 +51,12 @@ pub enum ListError {
     #[error("an entry of '{text}' is empty")]
     Empty {
         /// The whole list.
+        text: String,
+    },
+    /// The same once more.
+    #[error("'{text}' is in the list twice")]
+    Twice {
+        /// What.
         text: String,
     },
     /// Too many members.
@@ -117,7 +124,7 @@ fn fixed(text: &str, unit: u64) -> Option<u64> {
     whole.checked_mul(unit)?.checked_add(muldiv(millionths, unit, 1_000_000))
 }
 
-/// A list of sizes and ranges of sizes, in the order typed.
+/// A list of sizes and ranges of sizes, in the order typed, each once.
 pub fn amounts(text: &str) -> Result<Vec<Amount>, ListError> {
     let mut list = Vec::new();
     for entry in entries(text)? {
@@ -129,7 +136,22 @@ pub fn amounts(text: &str) -> Result<Vec<Amount>, ListError> {
             return Err(ListError::Long { text: entry.to_owned() });
         }
     }
+    // A range may well come across a size beside it.
+    let mut seen = HashSet::new();
+    list.retain(|amount| seen.insert(*amount));
     Ok(list)
+}
+
+/// The entries between the commas, no two of them the same.
+///
+/// *The story:* `--device nvme,nvme` gave each row twice.
+pub fn distinct(text: &str) -> Result<Vec<&str>, ListError> {
+    let entries = entries(text)?;
+    let mut seen = HashSet::new();
+    match entries.iter().find(|entry| !seen.insert(**entry)) {
+        Some(twice) => Err(ListError::Twice { text: (*twice).to_owned() }),
+        None => Ok(entries),
+    }
 }
 
 /// The entries between the commas.
@@ -143,7 +165,7 @@ pub fn entries(text: &str) -> Result<Vec<&str>, ListError> {
 
 /// A list of names out of `known`.
 pub fn names(text: &str, known: &[&str]) -> Result<Vec<String>, ListError> {
-    entries(text)?
+    distinct(text)?
         .into_iter()
         .map(|entry| {
             if known.contains(&entry) {
@@ -241,6 +263,10 @@ mod tests {
             amounts("256M, 1G..2G/512M,8M..64M/x4").expect("a list"),
             [256 << 20, 1 << 30, 3 << 29, 2 << 30, 8 << 20, 32 << 20].map(Bytes)
         );
+        assert_eq!(
+            amounts("1M..2M/512K,1M,1536K,1024K").expect("each once"),
+            [1 << 20, 3 << 19, 2 << 20].map(Bytes)
+        );
         assert_eq!(amounts("20%..21%/0.5%").expect("a range"), [200, 205, 210].map(Permille));
         for text in
             ["", "1G,", "1G..2G", "2G..1G/1G", "1G..50%/1G", "1G..2G/0", "1G..2G/x1", "0..5G/x2", "1..1T/1"]
@@ -253,6 +279,7 @@ mod tests {
     #[test]
     fn names_and_sizes() {
         assert_eq!(names("a,b", &["a", "b", "c"]), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(names("a, b,a", &["a", "b"]).expect_err("twice").to_string(), "'a' is in the list twice");
         assert_eq!(names("d", &["a", "b"]).expect_err("unknown").to_string(), "'d' is not one of a, b");
         for (bytes, text) in
             [(900, "900 B"), (512 << 20, "512 MiB"), (3 << 29, "1.50 GiB"), (1025, "1.00 KiB")]

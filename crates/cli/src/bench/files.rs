@@ -199,10 +199,15 @@ impl Way {
 /// A way's figures: medians of its runs.
 #[derive(Serialize, Clone, Debug)]
 struct Row {
+    /// The load.
     load: &'static str,
+    /// Who reads, and how.
     way: String,
+    /// The file's size.
     file_bytes: u64,
+    /// The budget.
     ram_bytes: u64,
+    /// Pages visited in a second.
     pages_per_second: f64,
     /// Read from the device a lap.
     read_bytes: f64,
@@ -210,7 +215,9 @@ struct Row {
     reads_per_page: f64,
     /// By the best rate of the kernel.
     ratio: Option<f64>,
+    /// What is asked of that ratio.
     goal: Option<f64>,
+    /// Every run.
     runs: Vec<Done>,
     #[serde(skip)]
     who: Option<Way>,
@@ -218,11 +225,17 @@ struct Row {
 
 #[derive(Serialize)]
 struct Document<'a> {
+    /// Of this layout.
     schema_version: u32,
+    /// `bench files`.
     kind: &'static str,
+    /// What machine this is.
     machine: machine::Machine,
+    /// The budget.
     ram_bytes: u64,
+    /// What kernel and overspill get beyond it.
     allowance_bytes: u64,
+    /// An entry for each load and way.
     rows: &'a [Row],
 }
 
@@ -230,6 +243,7 @@ struct Document<'a> {
 pub fn main(args: &BenchArgs) -> Result<u8> {
     ensure!(args.size.is_none(), "the files are multiples of the budget: give --ram");
     let cases = chosen(&args.only)?;
+    cgroup::require_root("bench files")?;
     let path = figures_file(args, "files")?;
     let place = compare::place_for(&[], &args.tuning)?;
     let machine_bytes = machine::ram_bytes();
@@ -308,7 +322,7 @@ impl Bench {
         let ram_bytes = self.ram_bytes / case.ram_part;
         let file_bytes = (ram_bytes / 100 * case.percent / MIB * MIB).max(MIB);
         let path = self.directory.join(format!("overspill-bench-files-{}", std::process::id()));
-        let held = Resource::SwapFile(path.clone());
+        let held = Resource::File(path.clone());
         self.guardian.hold(held.clone())?;
         let progress = Progress::about(&format!("{}: ", case.name));
         progress.say("making the file");

@@ -85,10 +85,15 @@ impl FromStr for What {
 /// What the JSON file says about the load beside its command line.
 #[derive(Serialize)]
 struct Parameters {
+    /// The order of the touches.
     pattern: String,
+    /// Memory that is touched.
     size_bytes: u64,
+    /// Threads.
     threads: u32,
+    /// Whether touches store.
     write: bool,
+    /// Whether the mapping is shared.
     shared: bool,
     /// The load's name in its suite.
     load: Option<&'static str>,

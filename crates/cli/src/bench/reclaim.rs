@@ -35,30 +35,42 @@ const HOT_PERCENT: u64 = 60;
 /// What the JSON file says beside the runs.
 #[derive(Serialize)]
 struct Parameters {
+    /// Processes that read beside the hot set.
     readers: u32,
+    /// What each of them reads.
     stream_bytes: u64,
+    /// How often it does.
     laps: u32,
+    /// Size of the hot set.
     hot_bytes: u64,
+    /// The runs.
     rows: Vec<Row>,
 }
 
 /// One run.
 #[derive(Serialize, Clone, Debug)]
 struct Row {
+    /// Which way.
     way: String,
     /// Time of the last reader.
     seconds: f64,
+    /// The last reader's time less the first one's.
     range_seconds: f64,
+    /// Standard deviation of the readers' times.
     deviation_seconds: f64,
-    /// Of the hot one's touches, the share that nobody had to answer.
+    /// Of the hot set's touches, the share that nobody had to answer.
     hot_kept: f64,
     /// Its rate beside readers, of that alone.
     hot_speed: f64,
+    /// Pages read from swap.
     pages_in: u64,
+    /// Pages written to swap.
     pages_out: u64,
-    /// Faults that waited for a frame, and touches of what had left; overspill's alone.
+    /// Faults that waited for a frame; overspill's alone.
     stalls: Option<u64>,
+    /// Touches of what had left; overspill's alone.
     refaults: Option<u64>,
+    /// What the load said.
     load: Neighbours,
 }
 

@@ -29,9 +29,9 @@ pub struct Row {
     pub fault_p99_ns: u64,
     /// Pages read during the touches.
     pub pages_in: u64,
-    /// Of these, read ahead.
+    /// Of these, pages read ahead.
     pub read_ahead: u64,
-    /// Of these, touched.
+    /// Pages read ahead and touched.
     pub read_ahead_hits: u64,
 }
 

@@ -33,7 +33,7 @@ pub enum Status {
 pub struct Check {
     /// Its short name.
     pub name: &'static str,
-    /// The verdict.
+    /// The verdict: `ok`, `warn` or `fail`.
     pub status: Status,
     /// What was found, in one line.
     pub detail: String,

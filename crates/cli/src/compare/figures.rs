@@ -39,11 +39,11 @@ pub struct Median {
 /// How fast one way is against another.
 #[derive(Serialize, Clone, Debug, PartialEq)]
 pub struct Ratio {
-    /// This way ...
+    /// The faster one, if `speed` is above 1.
     pub way: String,
-    /// ... against that one ...
+    /// What it is held against.
     pub against: String,
-    /// ... is so many times as fast: by touches a second of the built-in load, else by wall time.
+    /// So many times as fast: by touches a second of the built-in load, else by wall time.
     pub speed: f64,
 }
 

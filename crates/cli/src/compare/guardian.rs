@@ -12,7 +12,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -30,6 +30,8 @@ pub enum Resource {
     Cgroup(PathBuf),
     /// A file that the kernel may be swapping to.
     SwapFile(PathBuf),
+    /// A file that it never swaps to.
+    File(PathBuf),
     /// A file under /proc/sys or /sys that had this value.
     Setting {
         /// The file.
@@ -43,21 +45,33 @@ impl Resource {
     fn undo(&self) -> Result<()> {
         match self {
             Resource::Cgroup(path) => cgroup::remove(path),
+            // The kernel removes no file that it swaps to: one that is gone it did not.
             Resource::SwapFile(path) => {
-                swap_off(path).with_context(|| format!("cannot stop swapping to {}", path.display()))?;
-                match fs::remove_file(path) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                    result => result.with_context(|| format!("cannot remove {}", path.display())),
-                }
+                let off = swap_off(path);
+                remove(path).or_else(|error| match off {
+                    Err(error) => {
+                        Err(error).with_context(|| format!("cannot stop swapping to {}", path.display()))
+                    }
+                    Ok(()) => Err(error),
+                })
             }
+            Resource::File(path) => remove(path),
             Resource::Setting { path, value } => fs::write(path, value)
                 .with_context(|| format!("cannot restore {} to {value}", path.display())),
         }
     }
 }
 
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.with_context(|| format!("cannot remove {}", path.display())),
+    }
+}
+
 /// Stops swapping to a file; success if the kernel was not.
-pub fn swap_off(path: &std::path::Path) -> io::Result<()> {
+pub fn swap_off(path: &Path) -> io::Result<()> {
     loop {
         match swap::off(path) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -150,7 +164,7 @@ impl Drop for Guardian {
     }
 }
 
-/// What to undo next: groups, whose programs use the rest, then swap files, then settings; of each
+/// What to undo next: groups, whose programs use the rest, then files, then settings; of each
 /// the latest.
 ///
 /// *The story:* the kernel counts the rotating disks it swaps to, and asks a disk for its flag when
@@ -159,7 +173,7 @@ impl Drop for Guardian {
 fn first_to_undo(held: &[Resource]) -> Option<usize> {
     let order = |resource: &Resource| match resource {
         Resource::Cgroup(_) => 0,
-        Resource::SwapFile(_) => 1,
+        Resource::SwapFile(_) | Resource::File(_) => 1,
         Resource::Setting { .. } => 2,
     };
     (0..held.len()).rev().min_by_key(|&index| order(&held[index]))
@@ -209,6 +223,7 @@ mod tests {
         let resources = [
             Resource::Cgroup("/sys/fs/cgroup/a b".into()),
             Resource::SwapFile("/var/tmp/x\ny".into()),
+            Resource::File("/var/tmp/y".into()),
             Resource::Setting { path: "/proc/sys/vm/page-cluster".into(), value: "3".into() },
         ];
         for resource in resources {
@@ -238,10 +253,11 @@ mod tests {
     #[test]
     fn undoing_is_idempotent() {
         let path = std::env::temp_dir().join(format!("overspill-guardian-{}", std::process::id()));
-        fs::write(&path, "0").unwrap();
-        let resource = Resource::SwapFile(path.clone());
-        resource.undo().unwrap();
-        assert!(!path.exists());
-        resource.undo().unwrap();
+        for resource in [Resource::SwapFile(path.clone()), Resource::File(path.clone())] {
+            fs::write(&path, "0").unwrap();
+            resource.undo().unwrap();
+            assert!(!path.exists());
+            resource.undo().unwrap();
+        }
     }
 }

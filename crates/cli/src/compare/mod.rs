@@ -47,16 +47,27 @@ pub const WAITING: &str = "waiting for other comparisons to end";
 /// What a series measured, as `--json` writes it.
 #[derive(Serialize)]
 pub struct Document<P: Serialize> {
+    /// Of this layout.
     schema_version: u32,
+    /// `compare`, `bench` or `bench reclaim`.
     kind: &'static str,
+    /// What machine this is.
     machine: Machine,
+    /// The command line.
     command: Vec<String>,
+    /// The budget.
     ram_bytes: u64,
+    /// What kernel and overspill get beyond it.
     allowance_bytes: u64,
+    /// What the load was; null for `compare`.
     parameters: P,
+    /// An entry for each way.
     medians: Vec<Median>,
+    /// Each way of overspill against each other way.
     ratios: Vec<Ratio>,
+    /// Whether all runs that were not killed ended alike, with the same output.
     same_output: bool,
+    /// Every run.
     runs: Vec<Measurement>,
 }
 
@@ -289,7 +300,26 @@ pub fn table<P: Serialize>(subject: &Subject<'_, P>, rounds: u32, runs: &[Measur
     let budget = budget_line(subject.ram_bytes, subject.allowance_bytes, rounds);
     let budget = human::folded(&budget, "    ");
     let notes = killed_lines(runs) + &left_behind_line(runs);
-    format!("{budget}{}{}{notes}", figures::text(&medians), figures::ratio_lines(&ratios))
+    let table = figures::text(&medians);
+    let peaks = peak_line(&table, runs);
+    format!("{budget}{table}{}{peaks}{notes}", figures::ratio_lines(&ratios))
+}
+
+/// *The story:* of `true` it was 28 KiB for overspill beside 1.7 MiB bare, as if that were saved.
+fn peak_line(table: &str, runs: &[Measurement]) -> String {
+    let (own, others): (Vec<_>, Vec<_>) = runs.iter().partition(|run| run.overspill.is_some());
+    let is_shown = table.lines().next().is_some_and(|head| head.contains("peak"));
+    if !is_shown || own.is_empty() || others.is_empty() {
+        return String::new();
+    }
+    let all = if others.iter().any(|run| run.cgroup_peak_bytes > 0) {
+        "their cgroup's, with code and files"
+    } else {
+        "their largest process's, with code and files"
+    };
+    let line =
+        format!("peak: overspill's is the anonymous memory of its largest process; that of others is {all}");
+    human::folded(&line, "    ")
 }
 
 /// A line where the command does not end with its end.

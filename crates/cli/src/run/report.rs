@@ -103,7 +103,7 @@ type Counts = BTreeMap<&'static str, u64>;
 pub struct Slowdown {
     /// If it would have taken as long as it did not wait.
     pub least: f64,
-    /// If it would have taken as long as it computed; [`SLOWDOWN_MAX`] stands for "or more".
+    /// If it would have taken as long as it computed; 100 stands for "or more".
     pub most: f64,
 }
 
@@ -144,7 +144,7 @@ fn figure(times: f64) -> String {
 /// A run.
 #[derive(Serialize, Debug, Default)]
 pub struct Report {
-    /// [`SCHEMA_VERSION`].
+    /// Of this layout.
     pub schema_version: u32,
     /// The command line.
     pub command: Vec<String>,
@@ -180,17 +180,17 @@ pub struct Report {
     pub unmanaged_reason: Option<String>,
     /// Why some were not, although others were: that of the largest of them.
     pub partly_unmanaged_reason: Option<String>,
-    /// Programs that ran, and how many of them had no agent.
+    /// Programs that ran.
     pub programs_total: u64,
-    /// ... and at one moment.
+    /// The most of them at one moment.
     pub programs_at_once: u64,
-    /// See there.
+    /// How many of them had no agent.
     pub programs_unmanaged: u64,
-    /// ... how many had the agent of a run within this one, and which run that was.
+    /// How many of them had the agent of a run within this one.
     pub programs_of_other_runs: u64,
-    /// See there.
+    /// Which run that was.
     pub other_runs: Option<String>,
-    /// ... and had not ended when the command had.
+    /// How many of them had not ended when the command had.
     pub programs_left: u64,
     /// The most that the whole tree held at a time: anonymous and shared memory.
     pub tree_peak_bytes: u64,
@@ -198,17 +198,17 @@ pub struct Report {
     pub tree_peak_shmem_bytes: u64,
     /// The most at a time that nobody could page: shared, unmanaged, locked.
     pub tree_peak_unpaged_bytes: u64,
-    /// The mean over the run.
+    /// The mean over the run of what the tree held.
     pub tree_mean_bytes: u64,
-    /// The most at a time that stopped processes held, and for how long some held anything.
+    /// The most at a time that stopped processes held.
     pub stopped_peak_bytes: u64,
-    /// See there.
+    /// How many of them there were.
     pub stopped_programs: u64,
-    /// See there.
+    /// For how long some of them held anything.
     pub stopped_seconds: f64,
-    /// Programs that were there for less than two looks, and what each held at its peak, added up.
+    /// Programs that were there for less than two looks.
     pub brief_programs: u64,
-    /// See there.
+    /// What each of them held at its peak, added up.
     pub brief_programs_bytes: u64,
     /// Processes of its memory cgroup that the kernel ended meanwhile for want of memory.
     pub oom_kills: u64,
@@ -225,15 +225,15 @@ pub struct Report {
     pub needed_most_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
-    /// ... and `--strict` ended the program for it.
+    /// Swap was full, and `--strict` ended the program for it.
     pub strict_ended: bool,
-    /// ... or for this program, which was not managed.
+    /// A program that was not managed, for which `--strict` ended it.
     pub strict_refused: Option<String>,
     /// There may have been processes that could not be looked at.
     pub overlooked: bool,
     /// The most anonymous memory that a process held.
     pub resident_peak_bytes: u64,
-    /// The mean over that process's life.
+    /// The mean of what that process held over its life.
     pub resident_mean_bytes: u64,
     /// The most that a process had in swap.
     pub swap_peak_bytes: u64,

@@ -10,7 +10,7 @@ pub struct Scanning {
     pub efficiency_percent: u64,
     /// Pages that background reclaim looked at in a second.
     pub kswapd_velocity: f64,
-    /// ... that were looked at while a fault waited for a frame.
+    /// Pages that were looked at in a second while a fault waited for a frame.
     pub direct_velocity: f64,
     /// Of 100 looks, those while a fault waited.
     pub direct_percent: u64,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use overspill_engine::shared::{PROCESSES, Shared, Tree};
@@ -23,10 +23,13 @@ use overspill_sim::trace::sightings::{processor_note, ram_note};
 use overspill_sim::trace::{NameRecord, PagerOp, PagerRecord, Record, RecordWriter, TraceError};
 
 use super::shared_page::SharedPage;
-use crate::output;
+use crate::human;
+use crate::part::Part;
 
 /// Between two looks at the rings: they hold what millions of faults a second leave in this time.
 const PAUSE: Duration = Duration::from_millis(5);
+/// After so long a block is ended, full or not: who is killed loses no more than that.
+const SAVED_EVERY: Duration = Duration::from_secs(5);
 const RAW_BYTES: usize = size_of::<Raw>();
 
 type Output = Writer<BufWriter<File>>;
@@ -34,20 +37,21 @@ type Output = Writer<BufWriter<File>>;
 /// A trace that can be written, before there is anything to write.
 pub struct Prepared {
     path: PathBuf,
-    file: File,
+    part: Part,
     rings: File,
     /// Its first records.
     notes: [String; 2],
 }
 
 impl Prepared {
-    /// Opens the file. What is in it stays until the program has started, for it may not.
+    /// Opens the file. What is in it stays until the trace is whole, where that can be, else until the
+    /// program has started, for it may not.
     pub fn new(path: &Path, page: &SharedPage, command: &[OsString]) -> Result<Prepared> {
-        output::refuse_own_stream(path).with_context(|| cannot_write(path))?;
+        let part = Part::prepare(path).with_context(|| cannot_write(path))?;
         let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
         let seen = format!("seen by overspill run: {}", words.join(" "));
         let notes = [seen, ram_note(page.settings()?.ram_bytes)];
-        Ok(Prepared { path: path.to_owned(), file: output::writable(path)?, rings: page.file()?, notes })
+        Ok(Prepared { path: path.to_owned(), part, rings: page.file()?, notes })
     }
 
     /// Begins; the program was started at `start_ns`.
@@ -57,25 +61,22 @@ impl Prepared {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("trace".to_owned()).spawn(move || {
+            let mut saved = Instant::now();
             while !stopped.load(Ordering::Acquire) {
                 drain.pass()?;
+                if saved.elapsed() >= SAVED_EVERY {
+                    drain.output.save()?;
+                    saved = Instant::now();
+                }
                 std::thread::sleep(PAUSE);
             }
             Ok(drain)
         })?;
-        Ok(Tracing { path: self.path, stop, thread })
+        Ok(Tracing { path: self.path, part: self.part, stop, thread })
     }
 
-    /// In place of what was in the file, which is said.
     fn first_records(&self) -> Result<Output, TraceError> {
-        let emptied = || {
-            if self.file.metadata()?.is_file() {
-                output::say_replaced(&self.path);
-                self.file.set_len(0)?;
-            }
-            self.file.try_clone()
-        };
-        let file = emptied().map_err(|error| TraceError::io(0, error))?;
+        let file = self.part.begin().map_err(|error| TraceError::io(0, error))?;
         let mut output = Writer::new(BufWriter::new(file))?;
         self.notes.iter().try_for_each(|text| note(&mut output, text.clone()))?;
         Ok(output)
@@ -89,6 +90,7 @@ fn cannot_write(path: &Path) -> String {
 /// A trace being written by a thread of its own.
 pub struct Tracing {
     path: PathBuf,
+    part: Part,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Drain, TraceError>>,
 }
@@ -98,7 +100,15 @@ impl Tracing {
     pub fn finish(self, processor_ns: u64) -> Result<()> {
         self.stop.store(true, Ordering::Release);
         let result = self.thread.join().expect("the thread returns its failure");
-        result.and_then(|drain| drain.end(processor_ns)).with_context(|| cannot_write(&self.path))
+        match result.and_then(|drain| drain.end(processor_ns)) {
+            Ok(()) => self.part.finish().with_context(|| cannot_write(&self.path)),
+            Err(error) => {
+                let part = self.part.keep();
+                let part = human::one_line(&part.to_string_lossy());
+                Err(error)
+                    .with_context(|| format!("{}: what came before is in {part}", cannot_write(&self.path)))
+            }
+        }
     }
 }
 

@@ -4,19 +4,21 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use overspill_sim::calibrate::{CalibrateError, Calibration, calibrate};
 use overspill_sim::device::Op;
 use overspill_sim::device::params::Model;
 use overspill_sim::report::table;
 use overspill_sim::time::show as duration;
 
+use crate::checks::{Status, swap_place};
 use crate::human::folded;
 use crate::idle::Idle;
 use crate::output::Anew;
 use crate::progress::Progress;
 use crate::stderr;
 use crate::stdout::print;
+use crate::swap::arg::SwapArg;
 
 /// Measures a directory's device as the pager meets it: with idle processors awake, if `idle` says
 /// so and it is allowed. An interrupt that finds its processor asleep takes a third longer on some
@@ -32,6 +34,7 @@ pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8
     let cannot = || format!("cannot write {}", output.map_or(Path::new(""), PathBuf::as_path).display());
     // Whether it can be written is said before the work, not after.
     let file = output.map(|path| Anew::begin(path)).transpose().with_context(cannot)?;
+    refuse_what_run_refuses(directory)?;
     let progress = Progress::new();
     let calibration = measure(directory, idle, &progress)?;
     drop(progress);
@@ -45,6 +48,18 @@ pub fn tell(directory: &Path, idle: Idle, output: Option<&PathBuf>) -> Result<u8
         None => print(&text)?,
     }
     Ok(0)
+}
+
+/// *The story:* of /dev/shm a device was measured whose reads take 1.5 us: with a model of it every budget
+/// was comfortable.
+fn refuse_what_run_refuses(directory: &Path) -> Result<()> {
+    if directory.is_dir()
+        && let Ok(place) = swap_place::resolve(Some(&SwapArg::plain(directory.to_path_buf())))
+    {
+        let check = swap_place::usable(&place);
+        ensure!(check.status != Status::Fail, "{}: {}", check.name, check.detail);
+    }
+    Ok(())
 }
 
 /// What was measured, all of it at random places.

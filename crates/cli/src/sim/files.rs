@@ -93,13 +93,12 @@ fn rams(args: &SweepArgs, recorded: &Recorded) -> Result<Vec<u64>> {
 
 /// The devices, on each of which all files have room.
 fn devices(list: &str, recorded: &Recorded) -> Result<Vec<Model>> {
-    let device = |name: &str| -> Result<Model> {
-        let model = Model::find(name.trim()).context("--device")?;
+    let fits = |model: Model| -> Result<Model> {
         let room = model.room_bytes();
         if recorded.laid_out_bytes() > room {
             bail!("--device: the files do not fit on {} ({})", model.name, show_bytes(room));
         }
         Ok(model)
     };
-    list.split(',').map(device).collect()
+    super::sweep::devices(list)?.into_iter().map(fits).collect()
 }

@@ -23,7 +23,7 @@ pub struct Args {
     /// Simulations at a time [default: one for each processor]
     #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Print JSON
+    /// Print JSON (its fields: docs/json.md)
     #[arg(long)]
     json: bool,
 }

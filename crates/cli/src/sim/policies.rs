@@ -53,7 +53,7 @@ pub struct Args {
     /// Simulations at a time [default: one for each processor]
     #[arg(long, env = "OVERSPILL_SIM_JOBS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Print JSON
+    /// Print JSON (its fields: docs/json.md)
     #[arg(long)]
     json: bool,
 }
@@ -89,34 +89,47 @@ impl Subject {
 /// One trace with one amount of RAM.
 #[derive(Serialize, Clone, Debug)]
 struct Point {
+    /// The trace or load.
     trace: String,
+    /// RAM, of the trace's pages.
     ram_percent: u64,
+    /// Its distinct pages.
     pages: u64,
-    /// Pages that come in at best, and under LRU.
+    /// Pages that come in at best, by Belady's optimum.
     opt: u64,
+    /// Pages that come in under LRU.
     lru: u64,
+    /// An entry for each policy.
     policies: Vec<Figures>,
 }
 
 /// The live pager under one policy.
 #[derive(Serialize, Clone, Debug)]
 struct Figures {
+    /// The policy.
     policy: String,
+    /// Pages that come in under it.
     pages_in: u64,
+    /// Faults that had to read.
     major: u64,
+    /// Faults that did not.
     soft: u64,
 }
 
 /// A policy over all points.
 #[derive(Serialize, Clone, Debug)]
 struct Summary {
+    /// The policy.
     policy: String,
-    /// Geometric means.
+    /// Pages that come in, of LRU's: the geometric mean over all traces and amounts.
     of_lru: f64,
+    /// The same of the optimum's.
     of_opt: f64,
-    /// The largest of LRU, and where.
+    /// The largest of those of LRU's.
     worst: f64,
+    /// Where that was.
     worst_at: String,
+    /// Soft faults for each major one.
     soft_per_major: f64,
 }
 

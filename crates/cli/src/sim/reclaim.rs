@@ -91,7 +91,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     jobs: Option<u16>,
-    /// Print JSON
+    /// Print JSON (its fields: docs/json.md)
     #[arg(long)]
     json: bool,
 }
@@ -99,26 +99,31 @@ pub struct Args {
 /// A row of the table.
 #[derive(Serialize, PartialEq, Eq, Debug)]
 struct Line {
+    /// The domain.
     domain: String,
+    /// What is told, with its unit.
     what: &'static str,
-    /// By policy.
+    /// By policy, in the order of `policies`.
     values: Vec<u64>,
 }
 
 /// All of it.
 #[derive(Serialize)]
 struct Table {
+    /// The policies.
     policies: Vec<String>,
+    /// The rows of the table.
     lines: Vec<Line>,
-    /// In JSON alone: what the kernel would count, by policy.
+    /// What the kernel would count.
     counters: Vec<Counter>,
 }
 
 /// A counter of the kernel, with its name there.
 #[derive(Serialize, PartialEq, Eq, Debug)]
 struct Counter {
+    /// The kernel's name for it.
     name: &'static str,
-    /// By policy.
+    /// By policy, in the order of `policies`.
     values: Vec<u64>,
 }
 

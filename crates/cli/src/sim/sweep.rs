@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
+use overspill_mm::fileread::policy::NAMES as FILE_POLICIES;
 use overspill_mm::readahead::policy::{Knobs, NAMES as POLICIES};
 use overspill_mm::reclaim::policy::NAMES as RECLAIM;
 use overspill_mm::reclaim::scan::Era;
@@ -16,14 +17,15 @@ use overspill_sim::device::params::Model;
 use overspill_sim::generate::named::LoadError;
 use overspill_sim::generate::{self, Load};
 use overspill_sim::nearest;
-use overspill_sim::options::{Amount, amount, amounts, names, show_bytes};
+use overspill_sim::options::{Amount, amount, amounts, distinct, names, show_bytes};
 use overspill_sim::replace::{self, Touches, report::Cell};
 use overspill_sim::report::explain::{Cost, Knee, Question};
 use overspill_sim::report::{Header, Row, explain, html, json, table};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
-use overspill_sim::trace::Format;
+use overspill_sim::trace::open::open as open_trace;
 use overspill_sim::trace::sightings::Learned;
 use overspill_sim::trace::workload::TraceWorkload;
+use overspill_sim::trace::{Format, Record};
 use overspill_sim::workload::{Filled, Workload};
 
 use super::pool::Asked;
@@ -113,7 +115,7 @@ pub struct SweepArgs {
     /// Seed of a load
     #[arg(long, env = "OVERSPILL_SIM_SEED", value_name = "N", default_value_t = SEED_DEFAULT)]
     seed: u64,
-    /// Print JSON in place of the table
+    /// Print JSON in place of the table (its fields: docs/json.md)
     #[arg(long)]
     pub(super) json: bool,
     /// Write the curves to this file, which needs nothing else
@@ -138,6 +140,10 @@ pub struct SweepArgs {
 /// docs/decisions/0060-live-traces.md).
 const LIVE_CAUTION: &str = "\ncaution: a live trace lacks touches of pages in view: with less RAM than its run had its answers mean nothing; with that and more the \
      ratios of four programs were 0.6 to 1.2 of those of runs";
+
+/// What a recording of each access lacks: a program's 110 million instructions take it 26 ms, not 110.
+const INSTRUCTIONS_CAUTION: &str = "\ncaution: times in this trace are counts of instructions, a nanosecond each, four times what they took a \
+     program that was measured: with too little RAM a run loses more than is said here. Believe pages, not times";
 
 /// When a page gets content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -255,8 +261,30 @@ impl Recorded {
         if trace.counts_seconds() {
             self.question = misses;
         }
-        Ok((extent, if trace.is_live() { LIVE_CAUTION } else { "" }))
+        let caution = match () {
+            () if trace.is_live() => LIVE_CAUTION,
+            () if counts_instructions(&self.path, self.format)? => INSTRUCTIONS_CAUTION,
+            () => "",
+        };
+        Ok((extent, caution))
     }
+}
+
+/// Are its times counts of instructions? By its format, or by the notes that it begins with.
+fn counts_instructions(path: &Path, format: Option<Format>) -> Result<bool> {
+    let (format, mut reader) =
+        open_trace(path, format).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+    if format == Format::Lackey {
+        return Ok(true);
+    }
+    while let Ok(Some(record @ (Record::Name(_) | Record::Region(_)))) = reader.next_record() {
+        if let Record::Name(note) = record
+            && crate::record::counts_instructions(&note.text)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn time(whole_bytes: u64) -> Question {
@@ -394,12 +422,9 @@ fn machines(
     subject: &Subject,
     extent: &Extent,
 ) -> Result<Vec<Machine>> {
+    ensure_not_of_files(&args.readahead)?;
     let readaheads = names(&args.readahead, &POLICIES).context("--readahead")?;
-    let devices: Vec<Model> = args
-        .device
-        .split(',')
-        .map(|name| Model::find(name.trim()).context("--device"))
-        .collect::<Result<_>>()?;
+    let devices: Vec<Model> = devices(&args.device)?;
     let knobs = Knobs { page_cluster: args.page_cluster, ..Knobs::default() };
     let pool = args.pool()?;
     ensure!(
@@ -434,6 +459,21 @@ fn machines(
     Ok(machines)
 }
 
+/// The devices of a list.
+pub(super) fn devices(list: &str) -> Result<Vec<Model>> {
+    let names = distinct(list).context("--device")?;
+    names.into_iter().map(|name| Model::find(name).context("--device")).collect()
+}
+
+/// *The story:* of `--readahead 6.8`, which the help lists, it was said that there is no such policy.
+fn ensure_not_of_files(readaheads: &str) -> Result<()> {
+    let of_files = |name: &&str| FILE_POLICIES.contains(name) && !POLICIES.contains(name);
+    match readaheads.split(',').map(str::trim).find(of_files) {
+        Some(name) => bail!("--readahead: {name} is of traces of calls on files, and this is none"),
+        None => Ok(()),
+    }
+}
+
 /// The machine with other RAM, of which the pool may have its share.
 fn with_ram(machine: &Machine, pool: Option<Asked>, ram_bytes: u64) -> Machine {
     let pool = pool.filter(|_| machine.system == System::Live).map(|pool| pool.model(ram_bytes));
@@ -460,7 +500,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let rams = rams(args, &subject, &extent)?;
     let machines = machines(args, &policies.systems, &rams, &subject, &extent)?;
     // Whether it can be written is said before the work, not after.
-    let page = args.html.as_deref().map(Output::prepare).transpose()?;
+    args.html.as_deref().map_or(Ok(()), output::ensure_writable)?;
     let header = Header {
         workload: args.workload.to_string_lossy().into_owned(),
         workload_bytes: extent.bytes(),
@@ -489,16 +529,21 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let text = if args.json {
         json::render(&header, &rows, &cells, explanation.as_deref())
     } else {
-        let timed = table::report(&header, &rows, explanation.as_deref());
+        // It is about the times of the table, too.
+        let alone = caution.trim_start_matches('\n');
+        let note =
+            (explanation.is_none() && !rows.is_empty() && caution == INSTRUCTIONS_CAUTION).then_some(alone);
+        let timed = table::report(&header, &rows, explanation.as_deref().or(note));
         let gap = if rows.is_empty() || cells.is_empty() { "" } else { "\n" };
         timed + gap + &replace::report::render(&policies.replacement, &cells)
     };
     print(&text)?;
-    if let Some(page) = page {
+    if let Some(page) = &args.html {
         let lead = answer.as_ref().map(|answer| answer.sentence.clone() + caution);
         let knee = answer.and_then(|answer| answer.knee);
         let text = html::render(&header, &rows, lead.as_deref(), knee.as_ref());
-        page.write(std::process::id(), &text)?;
+        // Not before: who is interrupted leaves none that is empty.
+        Output::prepare(page)?.write(std::process::id(), &text)?;
     }
     Ok(0)
 }

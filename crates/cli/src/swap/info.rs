@@ -1,6 +1,6 @@
 //! `overspill swap info`: what an area is, where it lies, and what that will cost.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
@@ -20,58 +20,74 @@ const SAMPLES: u32 = 256;
 /// Everything there is to tell.
 #[derive(Serialize)]
 struct Info {
+    /// Of this layout.
     schema_version: u32,
+    /// The file or device.
     path: String,
     /// Why it cannot be used, if it cannot.
     refused: Option<String>,
+    /// What its first page says.
     header: Option<HeaderInfo>,
+    /// Where it lies.
     layout: Option<LayoutInfo>,
 }
 
 #[derive(Serialize)]
 struct HeaderInfo {
+    /// Its name.
     label: String,
+    /// Its number.
     uuid: String,
+    /// The number of its last page.
     last_page: u32,
+    /// Pages that can be used.
     usable_pages: u32,
+    /// The numbers of those that cannot.
     bad_pages: Vec<u32>,
+    /// Whether it is in the byte order that is not this machine's.
     other_byte_order: bool,
 }
 
 #[derive(Serialize)]
 struct LayoutInfo {
-    /// As the file system tells them.
+    /// Extents as the file system tells them.
     extents_reported: u64,
-    /// Packed and merged.
+    /// Extents once packed and merged.
     extents: usize,
+    /// Pages in them.
     pages: u32,
+    /// The shortest of them.
     shortest_pages: u32,
+    /// The longest.
     longest_pages: u32,
-    /// Of the device, in pages, the header left out.
+    /// From the first page to the last on the device, the header left out.
     span_pages: u64,
-    /// Parts that a read of 256 KiB has on average, in hundredths.
+    /// Parts that a read of 256 KiB has on average, in hundredths: 100 is one.
     parts_per_window_percent: u64,
+    /// What finding a page costs, by way of finding it.
     lookup: [LookupInfo; 3],
 }
 
 /// What finding a page costs.
 #[derive(Serialize)]
 struct LookupInfo {
+    /// The way: `list`, `tree` or `default`.
     name: &'static str,
-    /// Nodes looked at for a random page, in tenths.
+    /// Nodes looked at for a random page: 10 is one.
     steps_tenths: u64,
+    /// Memory that it takes.
     memory_bytes: u64,
 }
 
-/// Carries out the command. 0: it can be used.
-pub fn main(path: &Path, json: bool) -> Result<u8> {
-    let info = look(path);
-    if json {
-        print_json(&info)?;
-    } else {
-        print(&text(&info))?;
+/// Carries out the command. 0: all of them can be used.
+pub fn main(paths: &[PathBuf], json: bool) -> Result<u8> {
+    let infos: Vec<Info> = paths.iter().map(|path| look(path)).collect();
+    match &infos[..] {
+        [info] if json => print_json(info)?,
+        several if json => print_json(&several)?,
+        infos => print(&infos.iter().map(text).collect::<Vec<_>>().join("\n"))?,
     }
-    Ok(u8::from(info.refused.is_some()))
+    Ok(u8::from(infos.iter().any(|info| info.refused.is_some())))
 }
 
 fn look(path: &Path) -> Info {

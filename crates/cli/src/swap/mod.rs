@@ -30,9 +30,10 @@ enum Command {
     /// Show what a swap file or device is, where it lies and what that costs; exit status 1 if it
     /// cannot be used
     Info {
-        /// The file or device
-        path: PathBuf,
-        /// Print JSON
+        /// The file or device, or several
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+        /// Print JSON (its fields: docs/json.md); of several an array
         #[arg(long)]
         json: bool,
     },
@@ -73,7 +74,7 @@ enum Command {
 /// Carries out the command.
 pub fn main(args: &Args) -> Result<u8> {
     match &args.command {
-        Command::Info { path, json } => info::main(path, *json),
+        Command::Info { paths, json } => info::main(paths, *json),
         Command::Make { path, size, label, erase } => {
             let bytes = size.map(|size| size.bytes(machine::ram_for_shares()));
             make::main(path, bytes, label, *erase)

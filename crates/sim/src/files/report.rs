@@ -129,8 +129,11 @@ pub fn render(header: &Header, rows: &[Row]) -> String {
 
 #[derive(Serialize)]
 struct Report<'a> {
+    /// Of this layout.
     schema_version: u32,
+    /// What all rows have in common.
     options: &'a Header,
+    /// An entry for each combination.
     rows: &'a [Row],
 }
 

@@ -8,6 +8,7 @@ use crate::options::{Amount, amount, entries, show_bytes};
 use crate::time::{Nanos, SECOND};
 use crate::workload::Workload;
 use overspill_mm::types::{PAGE_SIZE, RegionKind};
+use std::collections::HashSet;
 use thiserror::Error;
 
 /// One or more programs, and the RAM and time that belong to them.
@@ -240,12 +241,16 @@ impl Keys {
     fn parse(name: &str, text: &str) -> Result<Keys, LoadError> {
         let mut keys = Keys::default();
         let list = if text.is_empty() { Vec::new() } else { entries(text).unwrap_or(vec![text]) };
+        let mut given = HashSet::new();
         for (index, entry) in list.into_iter().enumerate() {
             let is_parameter = index == 0 && keys.set_parameter(name, entry).is_some();
             if is_parameter {
                 continue;
             }
             let wrong = |hint| LoadError::Entry { entry: entry.to_owned(), hint };
+            if !given.insert(key_of(entry)) {
+                return Err(wrong(format!(": {} was given before", key_of(entry))));
+            }
             keys.set(entry).ok_or_else(|| wrong(how_to_write(name, entry)))?;
             if !keys.matters(name, key_of(entry)) {
                 return Err(wrong(format!(": it changes nothing of {name}")));

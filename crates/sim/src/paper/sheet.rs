@@ -14,7 +14,7 @@ pub const APART_PERMILLE: u64 = 150;
 /// One value, then and now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cell {
-    /// As printed; `None`: nobody has.
+    /// As printed; null: nobody has.
     pub published: Option<u64>,
     /// As simulated.
     pub simulated: u64,
@@ -63,9 +63,10 @@ pub struct Row {
     pub name: String,
     /// In the order of the sheet's columns; the first is the one that ratios refer to.
     pub cells: Vec<Cell>,
-    /// What must hold.
+    /// What must hold: `nothing`, `order`, or one of `ratios`, `same`, `at_most`, `at_least` and
+    /// `compared` with its bound in permille.
     pub judge: Judge,
-    /// Why a cell differs, by column, where that is known.
+    /// Why a cell differs, where that is known: its column, and why.
     pub reasons: Vec<(usize, &'static str)>,
 }
 

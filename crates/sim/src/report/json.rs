@@ -9,11 +9,16 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
+    /// Of this layout.
     schema_version: u32,
+    /// What all rows have in common.
     options: &'a Header,
+    /// An entry for each combination.
     rows: &'a [Row],
+    /// An entry for each policy of pure replacement and amount of RAM.
     #[serde(skip_serializing_if = "<[Cell]>::is_empty")]
     replacement: &'a [Cell],
+    /// The sentences of `--explain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<&'a str>,
 }

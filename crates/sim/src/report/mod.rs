@@ -62,13 +62,13 @@ pub struct Row {
     pub pswpin: u64,
     /// Pages written to swap.
     pub pswpout: u64,
-    /// Where there is a compressed pool: pages that came from it.
+    /// Pages that came from the compressed pool, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zswpin: Option<u64>,
-    /// ... went into it,
+    /// Pages that went into it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zswpout: Option<u64>,
-    /// ... and went on to swap.
+    /// Pages that went from it to swap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zswpwb: Option<u64>,
     /// Pages read ahead.
@@ -105,13 +105,13 @@ pub struct Reclaim {
     pub allocstall: u64,
     /// Times that room was made that no fault waited for.
     pub pageoutrun: u64,
-    /// Pages looked at for that.
+    /// Pages looked at to make room that no fault waited for.
     pub pgscan_kswapd: u64,
-    /// ... and while a fault waited.
+    /// Pages looked at while a fault waited.
     pub pgscan_direct: u64,
-    /// Pages freed by the one,
+    /// Pages freed that no fault waited for.
     pub pgsteal_kswapd: u64,
-    /// ... and the other.
+    /// Pages freed while a fault waited.
     pub pgsteal_direct: u64,
     /// Active pages looked at.
     pub pgrefill: u64,

@@ -59,7 +59,7 @@ pub struct Args {
     /// Also show counters that are not judged but may explain a difference
     #[arg(long)]
     more: bool,
-    /// Print JSON
+    /// Print JSON (its fields: docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -34,16 +34,27 @@ const NOISE_SHARE: u64 = 200;
 /// One counter, real and simulated: means, with the least and the greatest value.
 #[derive(Serialize)]
 pub struct Figure {
+    /// Which system.
     system: String,
+    /// The load.
     load: String,
+    /// The counter, by its kernel name.
     counter: &'static str,
+    /// The mean of the real runs.
     real: u64,
+    /// The least of them.
     real_least: u64,
+    /// The greatest.
     real_most: u64,
+    /// The mean of the simulated runs.
     simulated: u64,
+    /// The least of them.
     simulated_least: u64,
+    /// The greatest.
     simulated_most: u64,
+    /// So far apart they may be.
     tolerance_percent: u64,
+    /// Whether the verdict depends on it.
     judged: bool,
     /// Judged and within the tolerance, or not judged.
     pub holds: bool,

@@ -64,6 +64,12 @@ impl<W: Write> Writer<W> {
         self.total
     }
 
+    /// Ends the block, so that what was written so far can be read, should nothing follow.
+    pub fn save(&mut self) -> Result<(), TraceError> {
+        self.end_block()?;
+        self.out.flush().map_err(|error| TraceError::io(self.offset, error))
+    }
+
     fn append(&mut self, bytes: &[u8]) -> Result<(), TraceError> {
         self.out.write_all(bytes).map_err(|error| TraceError::io(self.offset, error))?;
         self.offset += bytes.len() as u64;

@@ -190,7 +190,14 @@ impl Summary {
                 }
                 Record::Pager(event) => {
                     summary.pager[event.op as usize] += 1;
-                    pages.insert((event.space, event.vpn));
+                    let count = match event.op {
+                        PagerOp::InView => event.argument,
+                        PagerOp::Gone => 0,
+                        _ => 1,
+                    };
+                    pages.extend(
+                        (event.vpn..event.vpn.saturating_add(count)).map(|vpn| (event.space, vpn)),
+                    );
                 }
                 Record::File(call) => {
                     summary.file_calls += 1;

@@ -10,6 +10,7 @@ pub mod convert;
 pub mod csv;
 pub mod error;
 pub mod filter;
+mod in_view;
 mod labels;
 pub mod lackey;
 mod line;

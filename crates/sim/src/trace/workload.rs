@@ -13,7 +13,7 @@
 use super::open::{Format, open};
 use super::oracle::OBJECTS_NOTE;
 use super::record::{AccessKind, AccessRecord, Record};
-use super::sightings::{Learned, Sightings};
+use super::sightings::{GoneRecord, Learned, Sighting, Sightings};
 use super::{RecordReader, TraceError};
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
 use std::collections::{HashMap, HashSet};
@@ -37,6 +37,10 @@ pub struct TraceWorkload {
     regions: Vec<RegionSpec>,
     /// Declared since the first access, and not taken yet.
     late_regions: Vec<RegionSpec>,
+    /// Pages that go before the next access.
+    goes: Option<GoneRecord>,
+    /// Pages that have gone, not taken yet.
+    gone: Vec<GoneRecord>,
     threads: HashMap<u32, u16>,
     /// By small number: the time of the last access.
     clocks: Vec<u64>,
@@ -81,7 +85,7 @@ impl TraceWorkload {
                 Some(Record::Pager(record)) => {
                     live = true;
                     sightings.note(&record);
-                    first = sightings.take();
+                    first = take_access(&mut sightings);
                 }
                 Some(Record::File(_)) => file_calls += 1,
                 Some(Record::Name(name)) => {
@@ -90,7 +94,8 @@ impl TraceWorkload {
                 }
                 None => {
                     sightings.end();
-                    first = Some(sightings.take().ok_or(TraceError::NoAccesses { file_calls })?);
+                    first =
+                        Some(take_access(&mut sightings).ok_or(TraceError::NoAccesses { file_calls })?);
                 }
             }
         }
@@ -102,6 +107,8 @@ impl TraceWorkload {
             sightings,
             regions,
             late_regions: Vec::new(),
+            goes: None,
+            gone: Vec::new(),
             threads: HashMap::new(),
             clocks: Vec::new(),
             memo: (0, u16::MAX),
@@ -209,17 +216,35 @@ impl TraceWorkload {
     }
 }
 
-impl Workload for TraceWorkload {
-    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+/// The next access, whatever goes before it.
+fn take_access(sightings: &mut Sightings) -> Option<AccessRecord> {
+    loop {
+        if let Sighting::Access(access) = sightings.take()? {
+            return Some(access);
+        }
+    }
+}
+
+/// What a trace comes to next.
+enum Step {
+    Access(Access),
+    Gone(GoneRecord),
+    End,
+}
+
+impl TraceWorkload {
+    fn step(&mut self) -> Result<Step, WorkloadError> {
         if let Some(first) = self.first.take() {
-            return self.access(first).map(Some);
+            return self.access(first).map(Step::Access);
         }
         loop {
-            if let Some(access) = self.sightings.take() {
-                return self.access(access).map(Some);
+            match self.sightings.take() {
+                Some(Sighting::Access(access)) => return self.access(access).map(Step::Access),
+                Some(Sighting::Gone(gone)) => return Ok(Step::Gone(gone)),
+                None => {}
             }
             match self.reader.next_record() {
-                Ok(Some(Record::Access(record))) => return self.access(record).map(Some),
+                Ok(Some(Record::Access(record))) => return self.access(record).map(Step::Access),
                 Ok(Some(Record::Pager(record))) => self.sightings.note(&record),
                 Ok(Some(Record::Name(name))) => self.sightings.hear(&name.text),
                 Ok(Some(Record::Region(region))) if region.end > VPN_LIMIT => {
@@ -229,11 +254,50 @@ impl Workload for TraceWorkload {
                 Ok(Some(Record::File(_))) => {}
                 Ok(None) => {
                     self.sightings.end();
-                    return self.sightings.take().map(|access| self.access(access)).transpose();
+                    match self.sightings.take() {
+                        Some(Sighting::Access(access)) => return self.access(access).map(Step::Access),
+                        Some(Sighting::Gone(_)) => {}
+                        None => return Ok(Step::End),
+                    }
                 }
                 Err(error) => return Err(self.fails(error)),
             }
         }
+    }
+}
+
+impl Workload for TraceWorkload {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        loop {
+            match self.step()? {
+                Step::Access(access) => return Ok(Some(access)),
+                Step::Gone(_) => {}
+                Step::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Ends early where pages go: what is added was touched before that, and whoever asks for more has got
+    /// over it.
+    fn fill(&mut self, batch: &mut Vec<Access>, most: usize) -> Result<(), WorkloadError> {
+        self.gone.extend(self.goes.take());
+        let full = batch.len() + most;
+        while batch.len() < full {
+            match self.step()? {
+                Step::Access(access) => batch.push(access),
+                Step::Gone(gone) if batch.is_empty() => self.gone.push(gone),
+                Step::Gone(gone) => {
+                    self.goes = Some(gone);
+                    break;
+                }
+                Step::End => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_gone(&mut self) -> Vec<GoneRecord> {
+        std::mem::take(&mut self.gone)
     }
 
     fn regions(&self) -> Vec<RegionSpec> {

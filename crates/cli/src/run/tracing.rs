@@ -157,7 +157,8 @@ impl Drain {
     fn decode(&self, process: usize, raw: &[u8]) -> Option<PagerRecord> {
         let number = |at: usize| u64::from_ne_bytes(raw[at..at + 8].try_into().expect("eight bytes"));
         let what = number(offset_of!(Raw, what));
-        let (op, argument) = (*PagerOp::ALL.get((what >> VPN_BITS) as usize)?, number(offset_of!(Raw, argument)));
+        let (op, argument) =
+            (*PagerOp::ALL.get((what >> VPN_BITS) as usize)?, number(offset_of!(Raw, argument)));
         op.takes(argument).then_some(PagerRecord {
             time_ns: number(offset_of!(Raw, time_ns)).saturating_sub(self.start_ns),
             vpn: what & ((1 << VPN_BITS) - 1),

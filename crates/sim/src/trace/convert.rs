@@ -195,9 +195,7 @@ impl Summary {
                         PagerOp::Gone => 0,
                         _ => 1,
                     };
-                    pages.extend(
-                        (event.vpn..event.vpn.saturating_add(count)).map(|vpn| (event.space, vpn)),
-                    );
+                    pages.extend((event.vpn..event.vpn.saturating_add(count)).map(|vpn| (event.space, vpn)));
                 }
                 Record::File(call) => {
                     summary.file_calls += 1;

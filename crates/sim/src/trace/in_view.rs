@@ -5,11 +5,11 @@
 //! simulated loop was smaller than the real one by all that the live pager had kept of it, and the simulated
 //! pager kept as much once more of what was left.
 //!
-//! A page that comes back after a while was touched once in that while. Its neighbours in view are believed to
-//! be touched as often: when it comes back and they were not touched in the later half of that while, they are
-//! touched now, one after the other, as far as pages are in view without a gap. In a loop that is exact. Of
-//! pages at random it makes about as many touches of what stays as of what leaves. What is hot among pages
-//! that are not gets too few, and none of it is known where nothing leaves.
+//! So its neighbours are asked. A page in view is believed to be touched as often as one beside it that leaves
+//! and comes back: whenever a page comes back, its neighbours in view that have had fewer touches than it has
+//! one more, and theirs, as far as pages are in view without a gap. In a loop that is exact. At random it makes
+//! about as many touches of what stays as of what leaves. What is hot among pages that are not gets too few,
+//! and nothing is known where nothing leaves.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ type Touch = u64;
 
 #[derive(Clone, Copy, Default)]
 struct Page {
-    /// Its last touch.
-    last: Touch,
+    /// How often it was touched.
+    count: u32,
     /// With which it came into view, if it is there.
     entered: Touch,
 }
@@ -45,31 +45,25 @@ impl Pages {
         &mut group[(vpn % GROUP) as usize]
     }
 
-    /// Was it ever touched?
-    pub(super) fn is_known(&self, place: (u16, u64)) -> bool {
-        self.page(place).last > 0
+    /// How often it was touched.
+    pub(super) fn count(&self, place: (u16, u64)) -> u32 {
+        self.page(place).count
     }
 
     pub(super) fn is_in_view(&self, place: (u16, u64)) -> bool {
         self.page(place).entered > 0
     }
 
-    /// Its last touch, if there is one.
-    pub(super) fn last_touch(&self, place: (u16, u64)) -> Option<Touch> {
-        Some(self.page(place).last).filter(|&last| last > 0)
-    }
-
-    /// It is touched, and in view: the number of the touch, and whether it is the page's first.
-    pub(super) fn touch(&mut self, place: (u16, u64)) -> (Touch, bool) {
+    /// It is touched, and in view from now on: the number of the touch, and how many it has had.
+    pub(super) fn touch(&mut self, place: (u16, u64)) -> (Touch, u32) {
         self.touches += 1;
         let touch = self.touches;
         let page = self.page_mut(place);
-        let is_first = page.last == 0;
-        page.last = touch;
+        page.count = page.count.saturating_add(1);
         if page.entered == 0 {
             page.entered = touch;
         }
-        (touch, is_first)
+        (touch, page.count)
     }
 
     /// It leaves the view; the touch with which it came.
@@ -77,17 +71,10 @@ impl Pages {
         Some(std::mem::take(&mut self.page_mut(place).entered)).filter(|&entered| entered > 0)
     }
 
-    /// How many touches, of any page, lie between `before` and the last one of this page.
-    pub(super) fn interval(&self, place: (u16, u64), before: Touch) -> u64 {
-        self.page(place).last - before
-    }
-
-    /// The neighbour of a page was touched after `interval` touches. If this one is in view, and its last
-    /// touch lies not in their later half: how many lie between that and now.
-    pub(super) fn is_due(&self, place: (u16, u64), interval: u64) -> Option<u64> {
+    /// Is it in view, and had fewer touches than that?
+    pub(super) fn is_due(&self, place: (u16, u64), count: u32) -> bool {
         let page = self.page(place);
-        let since = self.touches - page.last;
-        (page.entered > 0 && since >= interval / 2).then_some(since)
+        page.entered > 0 && page.count < count
     }
 
     /// These pages are no more: whatever comes there is new.
@@ -104,7 +91,9 @@ impl Pages {
         for number in [first, last] {
             if let Some(group) = self.groups.get_mut(&(space, number)) {
                 let pages = group.iter_mut().zip(number * GROUP..);
-                pages.filter(|(_, vpn)| (start..end).contains(vpn)).for_each(|(page, _)| *page = Page::default());
+                pages
+                    .filter(|(_, vpn)| (start..end).contains(vpn))
+                    .for_each(|(page, _)| *page = Page::default());
             }
         }
     }
@@ -115,22 +104,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_due_when_its_neighbour_was_away_for_long() {
+    fn a_page_is_due_when_its_neighbour_had_more() {
         let mut pages = Pages::default();
-        for vpn in 0..10 {
-            assert_eq!(pages.touch((0, vpn)), (vpn + 1, true));
+        for vpn in 0..5 {
+            assert_eq!(pages.touch((0, vpn)), (vpn + 1, 1));
         }
         assert_eq!(pages.leaves((0, 3)), Some(4));
-        let before = pages.last_touch((0, 3)).expect("it was touched");
-        pages.touch((0, 3));
-        let interval = pages.interval((0, 3), before);
-        assert_eq!(interval, 7);
-        assert_eq!(pages.is_due((0, 4), interval), Some(6));
-        assert_eq!(pages.is_due((0, 9), interval), None, "just now");
-        assert_eq!(pages.is_due((0, 10), interval), None, "nobody knows it");
-        assert_eq!(pages.is_due((1, 4), interval), None, "another space");
-        pages.leaves((0, 4));
-        assert_eq!(pages.is_due((0, 4), interval), None, "out of view");
+        assert_eq!(pages.touch((0, 3)), (6, 2));
+        assert!(pages.is_due((0, 4), 2));
+        assert!(!pages.is_due((0, 5), 2), "nobody knows it");
+        assert!(!pages.is_due((1, 4), 2), "another space");
+        assert_eq!(pages.touch((0, 4)), (7, 2));
+        assert!(!pages.is_due((0, 4), 2), "it had as many");
+        assert_eq!(pages.leaves((0, 4)), Some(5));
+        assert!(!pages.is_due((0, 4), 9), "out of view");
     }
 
     #[test]
@@ -142,9 +129,9 @@ mod tests {
             }
             pages.touch((1, 100));
             pages.forget(0, 60, end);
-            let known = (0..300).filter(|&vpn| pages.is_known((0, vpn))).count() as u64;
+            let known = (0..300).filter(|&vpn| pages.count((0, vpn)) > 0).count() as u64;
             assert_eq!(known, 60 + 300_u64.saturating_sub(end), "{end}");
-            assert!(pages.is_known((1, 100)) && pages.is_known((0, 59)) && !pages.is_in_view((0, 60)));
+            assert!(pages.count((1, 100)) == 1 && pages.count((0, 59)) == 1 && !pages.is_in_view((0, 60)));
         }
     }
 }

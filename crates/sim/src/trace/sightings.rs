@@ -119,7 +119,7 @@ impl Sightings {
         match record.op {
             PagerOp::Refault | PagerOp::ReadAheadHit | PagerOp::ReadAheadUnused => {}
             PagerOp::EvictDirty | PagerOp::EvictClean => {
-                if !self.pages.is_known(place) {
+                if self.pages.count(place) == 0 {
                     // It was there when the trace began.
                     self.touch(record, place);
                 }
@@ -131,16 +131,14 @@ impl Sightings {
             }
             PagerOp::MajorFault | PagerOp::SoftFault | PagerOp::FirstTouch => {
                 self.fault(record.time_ns.saturating_sub(record.argument));
-                let before = self.pages.last_touch(place);
                 let access = self.access(record, place);
                 self.ready.push_back(Sighting::Access(access));
-                self.follow(record, before);
+                self.follow(record);
                 self.answered_ns = self.answered_ns.max(record.time_ns);
             }
             PagerOp::ReadAhead => {
-                let before = self.pages.last_touch(place);
                 self.touch(record, place);
-                self.follow(record, before);
+                self.follow(record);
             }
             PagerOp::InView => {
                 for vpn in record.vpn..record.vpn.saturating_add(record.argument) {
@@ -163,26 +161,27 @@ impl Sightings {
         self.since.push(Sighting::Access(access));
     }
 
-    /// The neighbours in view of a page that has come back, last touched before that with `before`.
-    fn follow(&mut self, record: &PagerRecord, before: Option<u64>) {
-        let Some(before) = before else { return };
+    /// A page has come back: the neighbours in view that had fewer touches have one.
+    fn follow(&mut self, record: &PagerRecord) {
         for down in [false, true] {
-            let mut interval = self.pages.interval((record.space, record.vpn), before);
-            let mut vpn = record.vpn;
-            while let Some(next) = if down { vpn.checked_sub(1) } else { vpn.checked_add(1) } {
-                vpn = next;
-                let Some(since) = self.pages.is_due((record.space, vpn), interval) else { break };
-                interval = since;
-                self.touch(record, (record.space, vpn));
+            let mut place = (record.space, record.vpn);
+            loop {
+                let count = self.pages.count(place);
+                let next = if down { place.1.checked_sub(1) } else { place.1.checked_add(1) };
+                match next.map(|vpn| (record.space, vpn)) {
+                    Some(next) if self.pages.is_due(next, count) => place = next,
+                    _ => break,
+                }
+                self.touch(record, place);
             }
         }
     }
 
     /// The next touch, of this page.
     fn access(&mut self, record: &PagerRecord, (space, vpn): (u16, u64)) -> AccessRecord {
-        let (touch, is_first) = self.pages.touch((space, vpn));
-        let kind =
-            if is_first || self.learned.stored(touch) { AccessKind::Write } else { AccessKind::Read };
+        let (touch, count) = self.pages.touch((space, vpn));
+        let stores = count == 1 || self.learned.stored(touch);
+        let kind = if stores { AccessKind::Write } else { AccessKind::Read };
         AccessRecord { time_ns: self.own_ns, vpn, thread: record.thread, space, kind }
     }
 
@@ -291,10 +290,11 @@ mod tests {
             sightings.end();
             learned = sightings.learned();
             if is_known || learned.stores.is_empty() {
-                let accesses = std::iter::from_fn(|| sightings.take()).filter_map(|sighting| match sighting {
-                    Sighting::Access(access) => Some((access.time_ns, access.vpn, access.kind)),
-                    Sighting::Gone(_) => None,
-                });
+                let accesses =
+                    std::iter::from_fn(|| sightings.take()).filter_map(|sighting| match sighting {
+                        Sighting::Access(access) => Some((access.time_ns, access.vpn, access.kind)),
+                        Sighting::Gone(_) => None,
+                    });
                 return accesses.collect();
             }
         }

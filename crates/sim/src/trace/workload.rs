@@ -94,8 +94,7 @@ impl TraceWorkload {
                 }
                 None => {
                     sightings.end();
-                    first =
-                        Some(take_access(&mut sightings).ok_or(TraceError::NoAccesses { file_calls })?);
+                    first = Some(take_access(&mut sightings).ok_or(TraceError::NoAccesses { file_calls })?);
                 }
             }
         }

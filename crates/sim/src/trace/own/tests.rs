@@ -4,7 +4,7 @@ use super::layout::{BLOCK_HEADER_BYTES, FOOTER_BYTES, HEADER_BYTES, RECORDS_MAX}
 use super::{Reader, Seeker, Writer};
 use crate::rng::Rng;
 use crate::trace::record::{
-    AccessKind, AccessRecord, FileOp, FileRecord, NameRecord, PagerOp, PagerRecord, Record,
+    AccessKind, AccessRecord, FileOp, FileRecord, IN_VIEW_MAX, NameRecord, PagerOp, PagerRecord, Record,
 };
 use crate::trace::{RecordReader, RecordWriter, TraceError};
 use crate::workload::RegionSpec;
@@ -54,7 +54,12 @@ fn samples() -> Vec<Record> {
         access(5, 0, u32::MAX),
         access(far - 100, far, 0),
     ];
-    list.extend(PagerOp::ALL.into_iter().enumerate().map(|(n, op)| pager(far - 100 + n as u64, op, if op.takes(far) { far } else { 7 })));
+    list.extend(
+        PagerOp::ALL
+            .into_iter()
+            .enumerate()
+            .map(|(n, op)| pager(far - 100 + n as u64, op, if op.takes(far) { far } else { 7 })),
+    );
     list.extend(
         FileOp::ALL.into_iter().enumerate().map(|(n, op)| file(far - 50 + n as u64, op, far - n as u64)),
     );

@@ -79,7 +79,8 @@ impl Pages {
 
     /// These pages are no more: whatever comes there is new.
     pub(super) fn forget(&mut self, space: u16, start: u64, end: u64) {
-        let is_whole = |number: u64| number * GROUP >= start && (number + 1) * GROUP <= end;
+        let is_whole =
+            |number: u64| number * GROUP >= start && number.saturating_add(1).saturating_mul(GROUP) <= end;
         let (first, last) = (start / GROUP, end / GROUP);
         if last - first > self.groups.len() as u64 {
             self.groups.retain(|&(of, number), _| of != space || !is_whole(number));
@@ -90,10 +91,11 @@ impl Pages {
         }
         for number in [first, last] {
             if let Some(group) = self.groups.get_mut(&(space, number)) {
-                let pages = group.iter_mut().zip(number * GROUP..);
-                pages
-                    .filter(|(_, vpn)| (start..end).contains(vpn))
-                    .for_each(|(page, _)| *page = Page::default());
+                for (index, page) in group.iter_mut().enumerate() {
+                    if (start..end).contains(&(number * GROUP + index as u64)) {
+                        *page = Page::default();
+                    }
+                }
             }
         }
     }

@@ -371,7 +371,7 @@ mod tests {
         tracer.carried_out(|| 2);
         assert_eq!(drain(ring), [(20, kind::IN_VIEW, 2)]);
         // The next one in its place.
-        Tracer::new(ring, false);
+        drop(Tracer::new(ring, false));
         assert_eq!(drain(ring), [(0, kind::GONE, PAGES_MAX)]);
     }
 

@@ -5,11 +5,15 @@
 //! simulated loop was smaller than the real one by all that the live pager had kept of it, and the simulated
 //! pager kept as much once more of what was left.
 //!
-//! So its neighbours are asked. A page in view is believed to be touched as often as one beside it that leaves
-//! and comes back: whenever a page comes back, its neighbours in view that have had fewer touches than it has
-//! one more, and theirs, as far as pages are in view without a gap. In a loop that is exact. At random it makes
-//! about as many touches of what stays as of what leaves. What is hot among pages that are not gets too few,
-//! and nothing is known where nothing leaves.
+//! So its neighbours are asked. A page that comes back after a while was touched once in that while, and pages
+//! in view beside it are believed to be touched as often: those that were not touched in the later half of it
+//! are touched now, as far as pages are in view without a gap. The while is measured in what was recorded,
+//! not in what is believed. In a loop that is exact. At random it makes about as many touches of what stays as
+//! of what leaves. What is hot among pages that are not gets too few, and nothing is known where nothing
+//! leaves.
+//!
+//! *A second story:* what had had fewer touches than its neighbour got one. A page that was read ahead and
+//! then waited for had two in each lap, and after a while all others had eight.
 
 use std::collections::HashMap;
 
@@ -21,8 +25,8 @@ type Touch = u64;
 
 #[derive(Clone, Copy, Default)]
 struct Page {
-    /// How often it was touched.
-    count: u32,
+    /// When it was touched last, in recorded touches; 0: never.
+    last: u64,
     /// With which it came into view, if it is there.
     entered: Touch,
 }
@@ -32,6 +36,8 @@ struct Page {
 pub(super) struct Pages {
     groups: HashMap<(u16, u64), Box<[Page; GROUP as usize]>>,
     touches: Touch,
+    /// Of those, touches that were recorded.
+    recorded: u64,
 }
 
 impl Pages {
@@ -41,29 +47,43 @@ impl Pages {
     }
 
     fn page_mut(&mut self, (space, vpn): (u16, u64)) -> &mut Page {
-        let group = self.groups.entry((space, vpn / GROUP)).or_default();
+        let group = self
+            .groups
+            .entry((space, vpn / GROUP))
+            .or_insert_with(|| Box::new([Page::default(); GROUP as usize]));
         &mut group[(vpn % GROUP) as usize]
     }
 
-    /// How often it was touched.
-    pub(super) fn count(&self, place: (u16, u64)) -> u32 {
-        self.page(place).count
+    /// Was it ever touched?
+    pub(super) fn is_known(&self, place: (u16, u64)) -> bool {
+        self.page(place).last > 0
     }
 
     pub(super) fn is_in_view(&self, place: (u16, u64)) -> bool {
         self.page(place).entered > 0
     }
 
-    /// It is touched, and in view from now on: the number of the touch, and how many it has had.
-    pub(super) fn touch(&mut self, place: (u16, u64)) -> (Touch, u32) {
+    /// A record says that it is touched, and in view from now on: the number of the touch, and after what
+    /// while, if it is not the first.
+    pub(super) fn touch(&mut self, place: (u16, u64)) -> (Touch, Option<u64>) {
+        self.recorded += 1;
+        self.note(place)
+    }
+
+    /// Nobody says so, but it is believed.
+    pub(super) fn believe(&mut self, place: (u16, u64)) -> (Touch, Option<u64>) {
+        self.note(place)
+    }
+
+    fn note(&mut self, place: (u16, u64)) -> (Touch, Option<u64>) {
         self.touches += 1;
-        let touch = self.touches;
+        let (touch, now) = (self.touches, self.recorded);
         let page = self.page_mut(place);
-        page.count = page.count.saturating_add(1);
+        let last = std::mem::replace(&mut page.last, now);
         if page.entered == 0 {
             page.entered = touch;
         }
-        (touch, page.count)
+        (touch, (last > 0).then(|| now - last))
     }
 
     /// It leaves the view; the touch with which it came.
@@ -71,10 +91,11 @@ impl Pages {
         Some(std::mem::take(&mut self.page_mut(place).entered)).filter(|&entered| entered > 0)
     }
 
-    /// Is it in view, and had fewer touches than that?
-    pub(super) fn is_due(&self, place: (u16, u64), count: u32) -> bool {
+    /// The page beside it came back after a while of so many touches. Is it in view, and was it not touched in
+    /// the later half of that?
+    pub(super) fn is_due(&self, place: (u16, u64), away: u64) -> bool {
         let page = self.page(place);
-        page.entered > 0 && page.count < count
+        page.entered > 0 && (self.recorded - page.last) * 2 > away
     }
 
     /// These pages are no more: whatever comes there is new.
@@ -106,20 +127,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_due_when_its_neighbour_had_more() {
+    fn a_page_is_due_when_its_neighbour_was_away_for_long() {
         let mut pages = Pages::default();
         for vpn in 0..5 {
-            assert_eq!(pages.touch((0, vpn)), (vpn + 1, 1));
+            assert_eq!(pages.touch((0, vpn)), (vpn + 1, None));
         }
-        assert_eq!(pages.leaves((0, 3)), Some(4));
-        assert_eq!(pages.touch((0, 3)), (6, 2));
-        assert!(pages.is_due((0, 4), 2));
-        assert!(!pages.is_due((0, 5), 2), "nobody knows it");
-        assert!(!pages.is_due((1, 4), 2), "another space");
-        assert_eq!(pages.touch((0, 4)), (7, 2));
-        assert!(!pages.is_due((0, 4), 2), "it had as many");
-        assert_eq!(pages.leaves((0, 4)), Some(5));
-        assert!(!pages.is_due((0, 4), 9), "out of view");
+        assert_eq!(pages.leaves((0, 2)), Some(3));
+        assert_eq!(pages.touch((0, 2)), (6, Some(3)));
+        assert!(pages.is_due((0, 3), 3));
+        assert!(!pages.is_due((0, 4), 3), "just now");
+        assert!(!pages.is_due((0, 5), 3), "nobody knows it");
+        assert!(!pages.is_due((1, 3), 3), "another space");
+        assert_eq!(pages.believe((0, 3)), (7, Some(2)));
+        assert!(!pages.is_due((0, 3), 1), "it has been touched");
+        assert_eq!(pages.touch((0, 9)), (8, None));
+        assert!(pages.is_due((0, 3), 1), "what is believed takes no time");
+        pages.leaves((0, 3));
+        assert!(!pages.is_due((0, 3), 1), "out of view");
     }
 
     #[test]
@@ -131,9 +155,9 @@ mod tests {
             }
             pages.touch((1, 100));
             pages.forget(0, 60, end);
-            let known = (0..300).filter(|&vpn| pages.count((0, vpn)) > 0).count() as u64;
+            let known = (0..300).filter(|&vpn| pages.is_known((0, vpn))).count() as u64;
             assert_eq!(known, 60 + 300_u64.saturating_sub(end), "{end}");
-            assert!(pages.count((1, 100)) == 1 && pages.count((0, 59)) == 1 && !pages.is_in_view((0, 60)));
+            assert!(pages.is_known((1, 100)) && pages.is_known((0, 59)) && !pages.is_in_view((0, 60)));
         }
     }
 }

@@ -101,6 +101,8 @@ pub struct Sightings {
     /// The program's own time so far.
     own_ns: Nanos,
     faults: u64,
+    /// The page of the last hit of read-ahead: its fault follows.
+    hit: Option<(u16, u64)>,
     /// By the launcher's note.
     processor_ns: Option<Nanos>,
     /// By the launcher's other note.
@@ -117,9 +119,10 @@ impl Sightings {
     pub fn note(&mut self, record: &PagerRecord) {
         let place = (record.space, record.vpn);
         match record.op {
-            PagerOp::Refault | PagerOp::ReadAheadHit | PagerOp::ReadAheadUnused => {}
+            PagerOp::Refault | PagerOp::ReadAheadUnused => {}
+            PagerOp::ReadAheadHit => self.hit = Some(place),
             PagerOp::EvictDirty | PagerOp::EvictClean => {
-                if self.pages.count(place) == 0 {
+                if !self.pages.is_known(place) {
                     // It was there when the trace began.
                     self.touch(record, place);
                 }
@@ -131,14 +134,17 @@ impl Sightings {
             }
             PagerOp::MajorFault | PagerOp::SoftFault | PagerOp::FirstTouch => {
                 self.fault(record.time_ns.saturating_sub(record.argument));
-                let access = self.access(record, place);
+                let (access, after) = self.access(record, place);
                 self.ready.push_back(Sighting::Access(access));
-                self.follow(record);
+                // What was read ahead was believed to be touched then, and its neighbours were.
+                if self.hit.take() != Some(place) {
+                    self.follow(record, after);
+                }
                 self.answered_ns = self.answered_ns.max(record.time_ns);
             }
             PagerOp::ReadAhead => {
-                self.touch(record, place);
-                self.follow(record);
+                let after = self.touch(record, place);
+                self.follow(record, after);
             }
             PagerOp::InView => {
                 for vpn in record.vpn..record.vpn.saturating_add(record.argument) {
@@ -156,31 +162,44 @@ impl Sightings {
     }
 
     /// A touch whose time the next fault tells.
-    fn touch(&mut self, record: &PagerRecord, place: (u16, u64)) {
-        let access = self.access(record, place);
+    fn touch(&mut self, record: &PagerRecord, place: (u16, u64)) -> Option<u64> {
+        let (access, after) = self.access(record, place);
         self.since.push(Sighting::Access(access));
+        after
     }
 
-    /// A page has come back: the neighbours in view that had fewer touches have one.
-    fn follow(&mut self, record: &PagerRecord) {
+    /// A page has come back after a while: so do its neighbours in view come to be touched.
+    fn follow(&mut self, record: &PagerRecord, after: Option<u64>) {
+        let Some(after) = after else { return };
         for down in [false, true] {
-            let mut place = (record.space, record.vpn);
-            loop {
-                let count = self.pages.count(place);
-                let next = if down { place.1.checked_sub(1) } else { place.1.checked_add(1) };
-                match next.map(|vpn| (record.space, vpn)) {
-                    Some(next) if self.pages.is_due(next, count) => place = next,
-                    _ => break,
+            let (mut vpn, mut after) = (record.vpn, after);
+            while let Some(next) = if down { vpn.checked_sub(1) } else { vpn.checked_add(1) } {
+                let place = (record.space, next);
+                if !self.pages.is_due(place, after) {
+                    break;
                 }
-                self.touch(record, place);
+                let (touch, its_own) = self.pages.believe(place);
+                (vpn, after) = (next, its_own.expect("what is in view was touched"));
+                let access = self.access_of(record, place, touch, false);
+                self.since.push(Sighting::Access(access));
             }
         }
     }
 
-    /// The next touch, of this page.
-    fn access(&mut self, record: &PagerRecord, (space, vpn): (u16, u64)) -> AccessRecord {
-        let (touch, count) = self.pages.touch((space, vpn));
-        let stores = count == 1 || self.learned.stored(touch);
+    /// The next recorded touch, of this page, and after what while.
+    fn access(&mut self, record: &PagerRecord, place: (u16, u64)) -> (AccessRecord, Option<u64>) {
+        let (touch, after) = self.pages.touch(place);
+        (self.access_of(record, place, touch, after.is_none()), after)
+    }
+
+    fn access_of(
+        &self,
+        record: &PagerRecord,
+        (space, vpn): (u16, u64),
+        touch: u64,
+        is_first: bool,
+    ) -> AccessRecord {
+        let stores = is_first || self.learned.stored(touch);
         let kind = if stores { AccessKind::Write } else { AccessKind::Read };
         AccessRecord { time_ns: self.own_ns, vpn, thread: record.thread, space, kind }
     }

@@ -7,13 +7,16 @@
 //!
 //! So its neighbours are asked. A page that comes back after a while was touched once in that while, and pages
 //! in view beside it are believed to be touched as often: those that were not touched in the later half of it
-//! are touched now, as far as pages are in view without a gap. The while is measured in what was recorded,
+//! are touched now, as far as pages are in view without a gap. Nor are they touched before half of the while that
+//! they were last untouched for has passed. The while is measured in what was recorded,
 //! not in what is believed. In a loop that is exact. At random it makes about as many touches of what stays as
 //! of what leaves. What is hot among pages that are not gets too few, and nothing is known where nothing
 //! leaves.
 //!
-//! *A second story:* what had had fewer touches than its neighbour got one. A page that was read ahead and
-//! then waited for had two in each lap, and after a while all others had eight.
+//! *A second story:* pages that were taken out of view to see whether they are used had faults one right after
+//! the other, and each time thousands of pages beside them were touched again. A page that was read ahead and
+//! then waited for had two touches, and so had all beside it: of a loop that was gone through seven times half
+//! as many touches again were simulated.
 
 use std::collections::HashMap;
 
@@ -27,8 +30,12 @@ type Touch = u64;
 struct Page {
     /// When it was touched last, in recorded touches; 0: never.
     last: u64,
+    /// After what while that was, in recorded touches; 0: it was the first.
+    away: u64,
     /// With which it came into view, if it is there.
     entered: Touch,
+    /// It was read ahead: its touch was believed then, and its next fault is that one.
+    is_ahead: bool,
 }
 
 /// Every page that was seen so far.
@@ -80,22 +87,36 @@ impl Pages {
         let (touch, now) = (self.touches, self.recorded);
         let page = self.page_mut(place);
         let last = std::mem::replace(&mut page.last, now);
+        let after = (last > 0).then(|| now - last);
+        page.away = after.unwrap_or(0);
         if page.entered == 0 {
             page.entered = touch;
         }
-        (touch, (last > 0).then(|| now - last))
+        (touch, after)
+    }
+
+    /// Its touch is that of a page that was read ahead.
+    pub(super) fn note_ahead(&mut self, place: (u16, u64)) {
+        self.page_mut(place).is_ahead = true;
+    }
+
+    /// A fault on it is told of. Was it read ahead, and is this the touch that was believed then?
+    pub(super) fn was_ahead(&mut self, place: (u16, u64)) -> bool {
+        std::mem::take(&mut self.page_mut(place).is_ahead)
     }
 
     /// It leaves the view; the touch with which it came.
     pub(super) fn leaves(&mut self, place: (u16, u64)) -> Option<Touch> {
-        Some(std::mem::take(&mut self.page_mut(place).entered)).filter(|&entered| entered > 0)
+        let page = self.page_mut(place);
+        page.is_ahead = false;
+        Some(std::mem::take(&mut page.entered)).filter(|&entered| entered > 0)
     }
 
     /// The page beside it came back after a while of so many touches. Is it in view, and was it not touched in
-    /// the later half of that?
+    /// the later half of that, or in as much as half of its own last while?
     pub(super) fn is_due(&self, place: (u16, u64), away: u64) -> bool {
         let page = self.page(place);
-        page.entered > 0 && (self.recorded - page.last) * 2 > away
+        page.entered > 0 && (self.recorded - page.last) * 2 > away.max(page.away)
     }
 
     /// These pages are no more: whatever comes there is new.
@@ -144,6 +165,12 @@ mod tests {
         assert!(pages.is_due((0, 3), 1), "what is believed takes no time");
         pages.leaves((0, 3));
         assert!(!pages.is_due((0, 3), 1), "out of view");
+        for vpn in 20..29 {
+            pages.touch((0, vpn));
+        }
+        assert_eq!(pages.believe((0, 4)), (18, Some(11)));
+        pages.touch((0, 20));
+        assert!(!pages.is_due((0, 4), 1), "one after eleven");
     }
 
     #[test]

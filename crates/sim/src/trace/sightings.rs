@@ -101,8 +101,6 @@ pub struct Sightings {
     /// The program's own time so far.
     own_ns: Nanos,
     faults: u64,
-    /// The page of the last hit of read-ahead: its fault follows.
-    hit: Option<(u16, u64)>,
     /// By the launcher's note.
     processor_ns: Option<Nanos>,
     /// By the launcher's other note.
@@ -119,8 +117,7 @@ impl Sightings {
     pub fn note(&mut self, record: &PagerRecord) {
         let place = (record.space, record.vpn);
         match record.op {
-            PagerOp::Refault | PagerOp::ReadAheadUnused => {}
-            PagerOp::ReadAheadHit => self.hit = Some(place),
+            PagerOp::Refault | PagerOp::ReadAheadHit | PagerOp::ReadAheadUnused => {}
             PagerOp::EvictDirty | PagerOp::EvictClean => {
                 if !self.pages.is_known(place) {
                     // It was there when the trace began.
@@ -137,13 +134,14 @@ impl Sightings {
                 let (access, after) = self.access(record, place);
                 self.ready.push_back(Sighting::Access(access));
                 // What was read ahead was believed to be touched then, and its neighbours were.
-                if self.hit.take() != Some(place) {
+                if !self.pages.was_ahead(place) {
                     self.follow(record, after);
                 }
                 self.answered_ns = self.answered_ns.max(record.time_ns);
             }
             PagerOp::ReadAhead => {
                 let after = self.touch(record, place);
+                self.pages.note_ahead(place);
                 self.follow(record, after);
             }
             PagerOp::InView => {
@@ -373,6 +371,24 @@ mod tests {
         let pages: Vec<u64> = seen(&records).iter().map(|access| access.1).collect();
         let lap = [104, 103, 102, 101, 100, 105];
         assert_eq!(pages, [&[100, 101, 102, 103, 104, 105][..], &lap, &lap, &lap].concat());
+    }
+
+    /// See [`super::in_view`]: its second story.
+    #[test]
+    fn what_was_read_ahead_and_waited_for_was_touched_once() {
+        use PagerOp::{EvictClean, InView, ReadAhead, ReadAheadHit, SoftFault};
+        let list = seen(&[
+            (1, 100, InView, 4),
+            (2, 103, EvictClean, 0),
+            (3, 103, ReadAhead, 0),
+            (4, 103, ReadAheadHit, 0),
+            (4, 103, SoftFault, 0),
+            (5, 103, SoftFault, 0),
+        ]);
+        let pages: Vec<u64> = list.iter().map(|access| access.1).collect();
+        assert_eq!(pages, [100, 101, 102, 103, 103, 103, 103]);
+        let list = seen(&[(1, 100, InView, 9), (2, 108, EvictClean, 0), (3, 108, ReadAhead, 0)]);
+        assert_eq!(list.len(), 9 + 1);
     }
 
     /// ... but not what has been touched just now, is out of view, or is no more.

@@ -161,16 +161,16 @@ mod tests {
         assert!(!pages.is_due((1, 3), 3), "another space");
         assert_eq!(pages.believe((0, 3)), (7, Some(2)));
         assert!(!pages.is_due((0, 3), 1), "it has been touched");
-        assert_eq!(pages.touch((0, 9)), (8, None));
+        assert_eq!((pages.touch((0, 9)), pages.touch((0, 10))), ((8, None), (9, None)));
         assert!(pages.is_due((0, 3), 1), "what is believed takes no time");
         pages.leaves((0, 3));
         assert!(!pages.is_due((0, 3), 1), "out of view");
         for vpn in 20..29 {
             pages.touch((0, vpn));
         }
-        assert_eq!(pages.believe((0, 4)), (18, Some(11)));
+        assert_eq!(pages.believe((0, 4)), (19, Some(12)));
         pages.touch((0, 20));
-        assert!(!pages.is_due((0, 4), 1), "one after eleven");
+        assert!(!pages.is_due((0, 4), 1), "one after twelve");
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn pages_beyond_all_addresses_are_one_line() {
         ",,0,68719476736,region,1\n0,0,0,5\n",
         ",,0,18446744073709551600,region,15\n0,0,0,5\n",
     ] {
-        fs::write(&trace, records).unwrap();
+        fs::write(&trace, format!("time_ns,thread,space,page,op,argument\n{records}")).unwrap();
         for words in [&["sim"][..], &["sim", "--policy", "lru"], &["sim", "policies"]] {
             let output = support::in_time(overspill().args(words).arg(&trace));
             let text = stderr(&output);

@@ -205,13 +205,13 @@ mod tests {
     fn one_lucky_point_is_not_believed() {
         let slow = [(0..1780, 2100), (1790..1815, 1630), (1830..1850, 1580), (1880..1905, 1400)];
         let cost = |ram_bytes: u64| {
-            let hundredths = ram_bytes * 100 >> 20;
+            let hundredths = (ram_bytes * 100) >> 20;
             let permille = slow.iter().find(|(range, _)| range.contains(&hundredths)).map(|(_, cost)| *cost);
             let lucky = if hundredths < 2400 { 920 } else { 1000 };
             Ok::<_, Infallible>(permille.unwrap_or(lucky) * 8600)
         };
         let knee = find(Question { whole_bytes: 16 << 20, ..TIME }, cost).expect("no error");
-        assert!(knee.fine.0 * 100 >> 20 >= 1905, "{knee:?}");
+        assert!((knee.fine.0 * 100) >> 20 >= 1905, "{knee:?}");
         assert!(knee.sentence().contains(" takes 1.00x of unlimited RAM"), "{}", knee.sentence());
     }
 

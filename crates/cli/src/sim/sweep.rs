@@ -492,7 +492,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     } else {
         None
     };
-    let caution = cautions(&header, answer.as_ref(), &machines[0], caution);
+    let caution = cautions(&header, answer.as_ref(), machines.first(), caution);
     let explanation =
         answer.as_ref().filter(|_| args.explain).map(|answer| answer.sentence.clone() + &caution);
     let rows = if args.explain && args.ram.is_none() && args.html.is_none() {
@@ -520,7 +520,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
 }
 
 /// What must be said with the answer, a line each.
-fn cautions(header: &Header, answer: Option<&Answer>, machine: &Machine, of_trace: &str) -> String {
+fn cautions(header: &Header, answer: Option<&Answer>, machine: Option<&Machine>, of_trace: &str) -> String {
     let mut text = of_trace.to_owned();
     let Some(knee) = answer.and_then(|answer| answer.knee) else { return text };
     if let Some(counted) = header.counted {
@@ -532,7 +532,8 @@ fn cautions(header: &Header, answer: Option<&Answer>, machine: &Machine, of_trac
             header.workload_bytes / PAGE_SIZE
         );
     }
-    if machine.system == System::Live && header.counted.is_none() && knee.fine.0 < table::SMALL_BYTES {
+    let is_live = machine.is_some_and(|machine| machine.system == System::Live);
+    if is_live && header.counted.is_none() && knee.fine.0 < table::SMALL_BYTES {
         text.push('\n');
         text += table::SMALL_NOTE;
     }

@@ -27,8 +27,8 @@ use std::collections::HashMap;
 /// A replacement policy with so many frames.
 ///
 /// The caller numbers pages from 0, up to the number that it named when it made the policy, and
-/// tells of every touch, but need not tell whoever is indifferent of those of the page touched last. A policy never holds more pages than
-/// frames, and a page that was just touched is held.
+/// tells of every touch, but need not tell whoever is indifferent of those of the page touched
+/// last. A policy never holds more pages than frames, and a page that was just touched is held.
 pub trait Replace {
     /// The page is touched; `next` is the number of its next touch, for those who know the future
     /// ([`NEVER`]: there is none). True when it was held.
@@ -40,8 +40,8 @@ pub trait Replace {
     /// Is it all the same to it whether the page touched last is touched again? Who counts touches, or marks
     /// what is touched while it is held, is not.
     ///
-    /// *The story:* touches in a row were one to all. Of a trace with 19 of them in 10,000 clock and sieve had
-    /// other misses than in any book.
+    /// *The story:* touches in a row were one to all. Of a trace with 19 of them in 10,000 clock
+    /// and sieve had other misses than in any book.
     fn is_indifferent(&self) -> bool {
         false
     }
@@ -241,8 +241,9 @@ mod tests {
         }
     }
 
-    /// See [`Replace::is_indifferent`]. By hand: pages 1, 1, 2, 3, 1 in two frames. To clock the first page has been
-    /// touched while it was held and goes round once more, so that 2 leaves for 3.
+    /// See [`Replace::is_indifferent`]. By hand: pages 1, 1, 2, 3, 1 in two frames. To clock the
+    /// first page has been touched while it was held and goes round once more, so that 2 leaves for
+    /// 3.
     #[test]
     fn touches_in_a_row_count_where_they_matter() {
         let accesses =

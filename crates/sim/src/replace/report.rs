@@ -52,8 +52,8 @@ fn miss_ratio(cell: &Cell) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// The tables: pages to be read, and their ratio to LRU's where that is there; then miss ratios as papers have
-/// them. Nothing where no such policy was named.
+/// The tables: pages to be read, and their ratio to LRU's where that is there; then miss ratios as
+/// papers have them. Nothing where no such policy was named.
 #[must_use]
 pub fn render(policies: &[String], cells: &[Cell]) -> String {
     if cells.is_empty() {

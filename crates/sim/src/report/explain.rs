@@ -2,9 +2,10 @@
 //!
 //! Two bisections over the RAM, each a dozen simulations: the least RAM with which the run takes at
 //! most 1.10 times as long as with all it wants, and the most with which it takes at least twice as
-//! long. Times are taken to fall as RAM grows. They do not always: so what was found is tried with a little more
-//! RAM, too, and where that is slow the search goes on above it. What a trace cannot tell is not said: there is a floor below which nothing is
-//! tried, and of a trace that has no times of its own it is the misses that count.
+//! long. Times are taken to fall as RAM grows. They do not always: so what was found is tried with
+//! a little more RAM, too, and where that is slow the search goes on above it. What a trace cannot
+//! tell is not said: there is a floor below which nothing is tried, and of a trace that has no
+//! times of its own it is the misses that count.
 
 use crate::options::show_bytes;
 use crate::time::muldiv;

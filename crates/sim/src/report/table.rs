@@ -43,7 +43,7 @@ const DISPENSABLE: [&str; 10] =
 /// The options, the table (where there are rows), the notes on it, the explanation.
 #[must_use]
 pub fn report(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
-    let table = if rows.is_empty() { options(header) } else { render(header, rows) + &notes(rows) };
+    let table = if rows.is_empty() { options(header) } else { render(header, rows) + &notes(header, rows) };
     match explanation {
         Some(sentences) if rows.is_empty() => table + &lines(sentences),
         Some(sentences) => table + "\n" + &lines(sentences),
@@ -59,8 +59,8 @@ fn lines(sentences: &str) -> String {
 /// In less RAM than this what an agent takes of it matters.
 pub const SMALL_BYTES: u64 = 16 << 20;
 /// ... as it says.
-pub const SMALL_NOTE: &str = "note: a live run's agent takes 1 to 2 MiB of its RAM, the simulated one nothing: \
-     below 16 MiB a run does as the simulation with so much less";
+pub const SMALL_NOTE: &str = "note: a live run's agent takes 1 to 2 MiB of its RAM, the simulated one \
+     nothing: below 16 MiB a run does as the simulation with so much less";
 
 /// Is this RAM of live, and so small that what an agent takes of it matters?
 fn is_small(row: &Row) -> bool {
@@ -68,8 +68,10 @@ fn is_small(row: &Row) -> bool {
 }
 
 /// What a row cannot say of itself.
-fn notes(rows: &[Row]) -> String {
-    let small = if rows.iter().any(is_small) { folded(SMALL_NOTE, "    ") } else { String::new() };
+fn notes(header: &Header, rows: &[Row]) -> String {
+    let is_of_memory = header.counted.is_none();
+    let small =
+        if is_of_memory && rows.iter().any(is_small) { folded(SMALL_NOTE, "    ") } else { String::new() };
     let full = swap_was_full(rows);
     if small.is_empty() && full.is_empty() { String::new() } else { format!("\n{small}{full}") }
 }
@@ -280,7 +282,7 @@ mod tests {
         assert_eq!(at(lines[10], "read-ahead"), at(lines[11], "adaptive"));
         assert_eq!(at(lines[11], "adaptive"), at(lines[12], "none"));
         let mut over = sample(32 << 20, "none", 2);
-        assert_eq!(notes(std::slice::from_ref(&over)), "");
+        assert_eq!(notes(&header, std::slice::from_ref(&over)), "");
         over.resident_bytes_max = 34 << 20;
         let note = "note: swap was full in 1 of 1 rows, which took more than their RAM: with 32 MiB\n    \
                     up to 34 MiB";
@@ -289,11 +291,22 @@ mod tests {
         assert!(everything.contains(&"75.0 %".to_owned()) && everything.contains(&"42.1 %".to_owned()));
     }
 
-    /// *The story:* of a sort in 3 MiB a simulation read 367 pages, the run itself 3,244: more than a third of
-    /// its RAM was the agent's.
+    /// *The story:* of a sort in 3 MiB a simulation read 367 pages, the run itself 3,244: more than
+    /// a third of its RAM was the agent's.
     #[test]
     fn what_an_agent_takes_is_said_where_it_matters() {
-        let said = |row: &Row| notes(std::slice::from_ref(row)).contains("agent takes");
+        let header = Header {
+            workload: "sort".to_owned(),
+            workload_bytes: 5 << 20,
+            seed: None,
+            page_cluster: 3,
+            processors: 0,
+            counted: None,
+            has_no_unit: false,
+            pool: None,
+            version: "0.1.0".to_owned(),
+        };
+        let said = |row: &Row| notes(&header, std::slice::from_ref(row)).contains("agent takes");
         let small = sample(SMALL_BYTES - 1, "none", 2);
         assert!(said(&small) && !said(&sample(SMALL_BYTES, "none", 2)));
         assert!(said(&Row { policy: "live:lru".to_owned(), ..small.clone() }));

@@ -40,8 +40,8 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 const NO_HEADER: &str = "the first line names no columns: put one like time_ns,page,op before it \
      (`overspill help trace` has the names)";
-const NO_PAGE: &str = "no column is a page: call one page (of 4096 bytes), address, lba (a block of 512 bytes) \
-     or obj_id";
+const NO_PAGE: &str = "no column is a page: call one page (of 4096 bytes), address, lba (a block of 512 \
+     bytes) or obj_id";
 const BLOCK: &str = "a block may have any size: call the column lba (512 bytes) or page (4096 bytes)";
 const OPS: &str = "is none of read, write, fetch (nor r, w, get, set)";
 

@@ -5,18 +5,18 @@
 //! simulated loop was smaller than the real one by all that the live pager had kept of it, and the simulated
 //! pager kept as much once more of what was left.
 //!
-//! So its neighbours are asked. A page that comes back after a while was touched once in that while, and pages
-//! in view beside it are believed to be touched as often: those that were not touched in the later half of it
-//! are touched now, as far as pages are in view without a gap. Nor are they touched before half of the while that
-//! they were last untouched for has passed. The while is measured in what was recorded,
-//! not in what is believed. In a loop that is exact. At random it makes about as many touches of what stays as
-//! of what leaves. What is hot among pages that are not gets too few, and nothing is known where nothing
-//! leaves.
+//! So its neighbours are asked. A page that comes back after a while was touched once in that
+//! while, and pages in view beside it are believed to be touched as often: those that were not
+//! touched in the later half of it are touched now, as far as pages are in view without a gap. Nor
+//! are they touched before half of the while that they were last untouched for has passed. The
+//! while is measured in what was recorded, not in what is believed. In a loop that is exact. At
+//! random it makes about as many touches of what stays as of what leaves. What is hot among pages
+//! that are not gets too few, and nothing is known where nothing leaves.
 //!
-//! *A second story:* pages that were taken out of view to see whether they are used had faults one right after
-//! the other, and each time thousands of pages beside them were touched again. A page that was read ahead and
-//! then waited for had two touches, and so had all beside it: of a loop that was gone through seven times half
-//! as many touches again were simulated.
+//! *A second story:* pages that were taken out of view to see whether they are used had faults one
+//! right after the other, and each time thousands of pages beside them were touched again. A page
+//! that was read ahead and then waited for had two touches, and so had all beside it: of a loop
+//! that was gone through seven times half as many touches again were simulated.
 
 use std::collections::HashMap;
 
@@ -112,8 +112,8 @@ impl Pages {
         Some(std::mem::take(&mut page.entered)).filter(|&entered| entered > 0)
     }
 
-    /// The page beside it came back after a while of so many touches. Is it in view, and was it not touched in
-    /// the later half of that, or in as much as half of its own last while?
+    /// The page beside it came back after a while of so many touches. Is it in view, and was it not
+    /// touched in the later half of that, or in as much as half of its own last while?
     pub(super) fn is_due(&self, place: (u16, u64), away: u64) -> bool {
         let page = self.page(place);
         page.entered > 0 && (self.recorded - page.last) * 2 > away.max(page.away)

@@ -1,8 +1,8 @@
 //! A page number a line, nothing else: how public collections of traces for cache policies come.
 //!
-//! Lines that begin with `#` are passed over. A line with `*` alone stands between the parts of one. There are no times, so that a microsecond
-//! lies between two touches. Nobody knows what was stored to: each touch counts as a store, so that
-//! whatever leaves has to be written.
+//! Lines that begin with `#` are passed over. A line with `*` alone stands between the parts of
+//! one. There are no times, so that a microsecond lies between two touches. Nobody knows what was
+//! stored to: each touch counts as a store, so that whatever leaves has to be written.
 
 use super::csv::without_mark;
 use super::line::{Lines, number, show};

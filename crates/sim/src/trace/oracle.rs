@@ -1,10 +1,10 @@
 //! libCacheSim's oracleGeneral: 24-byte records of time (u32, seconds), object (u64), size (u32)
 //! and the index of the object's next access (i64, -1 for none), little endian.
 //!
-//! An object becomes one page; its size counts for nothing but for its mean, which is told. Object numbers are often hashes:
-//! [`super::workload`] numbers them anew. Writing needs to know the future, so records are kept
-//! back until their object's next access is known, or patched in the file when that comes late:
-//! memory grows with the number of pages, not with the length.
+//! An object becomes one page; its size counts for nothing but for its mean, which is told. Object
+//! numbers are often hashes: [`super::workload`] numbers them anew. Writing needs to know the
+//! future, so records are kept back until their object's next access is known, or patched in the
+//! file when that comes late: memory grows with the number of pages, not with the length.
 
 use super::record::{AccessKind, AccessRecord, Record};
 use super::{RecordReader, RecordWriter, Sizes, TraceError, read_full};

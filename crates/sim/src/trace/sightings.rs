@@ -3,7 +3,7 @@
 //! before the next.
 //!
 //! What stays in view is believed to be touched as often as its neighbours that leave and come back
-//! ([`super::in_view`]). The first touch of a page is a store. A later one is if the page is dirty when it
+//! (`in_view.rs`). The first touch of a page is a store. A later one is if the page is dirty when it
 //! leaves next, which takes a first reading of the trace ([`Learned`]). The program's own time is
 //! what passes while no fault waits, less what every fault costs before the pager hears of it and
 //! after it has answered: the simulation charges that anew. What is not known is how often a page
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(pages, [&(100..111).collect::<Vec<_>>()[..], &lap, &lap, &lap].concat());
     }
 
-    /// See [`super::in_view`]: its second story.
+    /// See `in_view.rs`: its second story.
     #[test]
     fn what_was_read_ahead_and_waited_for_was_touched_once() {
         use PagerOp::{EvictClean, InView, ReadAhead, ReadAheadHit, SoftFault};

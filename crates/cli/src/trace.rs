@@ -210,6 +210,7 @@ fn info_json(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
         "first_ns": summary.span_ns.map(|(first, _)| first),
         "last_ns": summary.span_ns.map(|(_, last)| last),
         "notes": summary.notes,
+        "size_mean_bytes": summary.size_mean,
     })
 }
 
@@ -237,6 +238,12 @@ fn info_text(format: Format, summary: &Summary, blocks: Option<(usize, u64)>) ->
         let stored = format!(", {} stored to", summary.pages_written);
         let stored = if knows_stores { stored } else { String::new() };
         lines.push(format!("pages     {} ({bytes}){stored}", summary.pages));
+    }
+    if let Some(bytes) = summary.size_mean {
+        lines.push(format!(
+            "sizes     {} on average; each counts as a page, whatever its size",
+            show_bytes(bytes)
+        ));
     }
     let events: Vec<String> = PagerOp::ALL
         .iter()
@@ -384,6 +391,17 @@ mod tests {
         assert!(text.contains("\n          ") && text.contains("9999999 refault"), "{text}");
         assert!(text.contains("pages     256 (1 MiB)\n"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
+    }
+
+    /// *The story:* objects of 64 KiB were pages of 4, and nobody said so.
+    #[test]
+    fn sizes_that_count_for_nothing_are_told() {
+        let summary = Summary { pages: 5800, size_mean: Some(65_536), ..Summary::default() };
+        let text = info_text(Format::Oracle, &summary, None);
+        assert!(
+            text.contains("\nsizes     64 KiB on average; each counts as a page, whatever its size\n"),
+            "{text}"
+        );
     }
 
     /// *The story:* the command that is noted in a trace was printed as it was.

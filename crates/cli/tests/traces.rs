@@ -99,7 +99,8 @@ fn a_part_keeps_names_and_regions() {
     let scratch = Scratch::new("lasting");
     let accesses = scratch.file("accesses.csv");
     let lines: String = (0..200_000).map(|number| format!("{number},0,0,{}\n", number % 10 + 5)).collect();
-    fs::write(&accesses, ",,0,5,region,10\n".to_owned() + &lines).unwrap();
+    fs::write(&accesses, "time_ns,thread,space,page,op,argument\n,,0,5,region,10\n".to_owned() + &lines)
+        .unwrap();
     for (trace, after, [loads, regions, calls, files]) in
         [(accesses, "150us", [50_000, 1, 0, 0]), (calls(&scratch), "45us", [0, 0, 2, 2])]
     {
@@ -131,7 +132,7 @@ fn pages_beyond_all_addresses_are_one_line() {
         ",,0,68719476736,region,1\n0,0,0,5\n",
         ",,0,18446744073709551600,region,15\n0,0,0,5\n",
     ] {
-        fs::write(&trace, records).unwrap();
+        fs::write(&trace, format!("time_ns,thread,space,page,op,argument\n{records}")).unwrap();
         for words in [&["sim"][..], &["sim", "--policy", "lru"], &["sim", "policies"]] {
             let output = support::in_time(overspill().args(words).arg(&trace));
             let text = stderr(&output);

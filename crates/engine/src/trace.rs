@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use overspill_mm::State;
 use overspill_mm::types::{Nanos, PageId, Vpn};
+use overspill_sys::clock;
 
 use crate::shared::Shared;
 
@@ -38,7 +39,17 @@ pub mod kind {
     pub const READ_AHEAD_HIT: u64 = 7;
     /// A read-ahead page left RAM untouched.
     pub const READ_AHEAD_UNUSED: u64 = 8;
+    /// Pages have frames in view of which nothing was told; the argument is how many, from the page on.
+    pub const IN_VIEW: u64 = 9;
+    /// Pages were unmapped or discarded; the argument is how many, from the page on.
+    pub const GONE: u64 = 10;
 }
+
+/// Pages of an address space: 48 bits.
+const PAGES_MAX: u64 = 1 << 36;
+
+/// Pages of one [`kind::IN_VIEW`], at most: whoever reads a trace goes through each of them.
+pub const IN_VIEW_MAX: u64 = 4096;
 
 /// One record.
 #[repr(C)]
@@ -87,20 +98,31 @@ pub struct Tracer {
     evicted_at: Vec<u32>,
     /// Pages evicted.
     clock: u32,
+    /// What is found in view is the parent's, too, by whom it is told.
+    is_heir: bool,
+    /// Pages that are filled beside those that are waited for, not told of yet.
+    filled: Vec<(Vpn, Vpn)>,
 }
 
 impl Tracer {
-    /// Writes into `ring`.
+    /// Writes into `ring`. `is_heir`: a fork made the process.
     #[must_use]
-    pub fn new(ring: &'static Ring) -> Self {
-        Tracer {
+    pub fn new(ring: &'static Ring, is_heir: bool) -> Self {
+        let mut tracer = Tracer {
             ring,
             pending: Vec::new(),
             written: Bits::default(),
             ahead: Bits::default(),
             evicted_at: Vec::new(),
             clock: 0,
+            is_heir,
+            filled: Vec::new(),
+        };
+        if ring.head.load(Ordering::Relaxed) > 0 {
+            // Another program had this ring. What that had is no more.
+            tracer.gone(clock::monotonic_ns(), Vpn(0), Vpn(PAGES_MAX));
         }
+        tracer
     }
 
     fn push(&mut self, now: Nanos, vpn: Vpn, kind: u64, argument: u64) {
@@ -159,6 +181,59 @@ impl Tracer {
         if self.pending.iter().all(|&(waiting, _, _)| waiting != vpn) {
             self.ahead.set(id);
             self.push(now, vpn, kind::READ_AHEAD, 0);
+        }
+    }
+
+    /// Pages were found in view that nobody had heard of.
+    pub(crate) fn found(&mut self, now: Nanos, start: Vpn, end: Vpn) {
+        if !self.is_heir {
+            self.in_view(now, start, end);
+        }
+    }
+
+    /// Pages have come into view elsewhere than they were.
+    pub(crate) fn moved(&mut self, now: Nanos, start: Vpn, end: Vpn) {
+        self.in_view(now, start, end);
+    }
+
+    /// Pages get zeroed frames. Whoever waits for one of them is told of with his answer; the others are in
+    /// view from then on ([`Tracer::carried_out`]), and no fault will tell.
+    ///
+    /// *The story:* what never left RAM was in no record, so that the simulated program was smaller than the
+    /// real one by all that stays: by 13 % of a loop, of which the live pager keeps a part.
+    pub(crate) fn filling(&mut self, first: Vpn, count: u32) {
+        let end = first.offset(count.into());
+        let mut at = first;
+        while at < end {
+            let awaited = self.pending.iter().map(|&(vpn, _, _)| vpn).filter(|vpn| (at..end).contains(vpn));
+            let stop = awaited.min().unwrap_or(end);
+            if at < stop {
+                self.filled.push((at, stop));
+            }
+            at = stop.offset(1);
+        }
+    }
+
+    /// What was about to be done has been done: who waited is told of.
+    pub(crate) fn carried_out(&mut self, now: impl Fn() -> Nanos) {
+        while let Some((start, end)) = self.filled.pop() {
+            self.in_view(now(), start, end);
+        }
+    }
+
+    fn in_view(&mut self, now: Nanos, start: Vpn, end: Vpn) {
+        let mut at = start.0;
+        while at < end.0 {
+            let count = (end.0 - at).min(IN_VIEW_MAX);
+            self.push(now, Vpn(at), kind::IN_VIEW, count);
+            at += count;
+        }
+    }
+
+    /// Pages are no more.
+    pub(crate) fn gone(&mut self, now: Nanos, start: Vpn, end: Vpn) {
+        if start < end {
+            self.push(now, start, kind::GONE, end.0 - start.0);
         }
     }
 
@@ -236,7 +311,7 @@ mod tests {
     #[test]
     fn a_page_there_and_back() {
         let ring = ring();
-        let mut tracer = Tracer::new(ring);
+        let mut tracer = Tracer::new(ring, false);
         let (vpn, id) = (Vpn(7), PageId(3));
         tracer.fault(10, vpn, None, None);
         tracer.answered(15, vpn, 1, false);
@@ -261,10 +336,49 @@ mod tests {
         assert_eq!(drain(ring), expected);
     }
 
+    /// See [`Tracer::filling`].
+    #[test]
+    fn what_comes_into_view_without_a_fault_is_told() {
+        let ring = ring();
+        let mut tracer = Tracer::new(ring, false);
+        tracer.fault(10, Vpn(103), None, None);
+        tracer.fault(10, Vpn(106), None, None);
+        tracer.filling(Vpn(100), 7);
+        tracer.answered(12, Vpn(100), 7, false);
+        tracer.carried_out(|| 13);
+        tracer.found(20, Vpn(1000), Vpn(1000 + IN_VIEW_MAX + 1));
+        tracer.gone(30, Vpn(1000), Vpn(1005));
+        tracer.gone(30, Vpn(1000), Vpn(1000));
+        let expected = [
+            (103, kind::FIRST_TOUCH, 2),
+            (106, kind::FIRST_TOUCH, 2),
+            (104, kind::IN_VIEW, 2),
+            (100, kind::IN_VIEW, 3),
+            (1000, kind::IN_VIEW, IN_VIEW_MAX),
+            (1000 + IN_VIEW_MAX, kind::IN_VIEW, 1),
+            (1000, kind::GONE, 5),
+        ];
+        assert_eq!(drain(ring), expected);
+    }
+
+    /// What a child has of its parent counts once.
+    #[test]
+    fn an_heir_tells_of_what_it_fills_alone() {
+        let ring = ring();
+        let mut tracer = Tracer::new(ring, true);
+        tracer.found(1, Vpn(1), Vpn(9));
+        tracer.filling(Vpn(20), 2);
+        tracer.carried_out(|| 2);
+        assert_eq!(drain(ring), [(20, kind::IN_VIEW, 2)]);
+        // The next one in its place.
+        drop(Tracer::new(ring, false));
+        assert_eq!(drain(ring), [(0, kind::GONE, PAGES_MAX)]);
+    }
+
     #[test]
     fn a_full_ring_loses_and_counts() {
         let ring = ring();
-        let mut tracer = Tracer::new(ring);
+        let mut tracer = Tracer::new(ring, false);
         for slot in 0..RECORDS as u32 + 3 {
             tracer.evicted(1, Vpn(1), PageId(1), slot);
         }

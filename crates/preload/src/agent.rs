@@ -299,7 +299,7 @@ impl Agent {
         let failed = |errno| Failure { step: 4, errno };
         let ring = self.memory.as_ref().and_then(|memory| ring_of(memory, self.shared, self.process));
         if let Some(ring) = ring {
-            engine.trace_to(ring);
+            engine.trace_to(ring, inherits);
         }
         engine.watch_lending(lend::lent(), core::mem::take(&mut self.pipes));
         engine.watch_guards(guards::installed());

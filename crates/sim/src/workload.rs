@@ -5,6 +5,7 @@
 //! for its own faults only. Streams are never held in memory as a whole.
 
 use crate::time::Nanos;
+use crate::trace::sightings::GoneRecord;
 use overspill_mm::types::RegionKind;
 use std::collections::HashSet;
 use thiserror::Error;
@@ -71,6 +72,12 @@ pub trait Workload {
     fn take_regions(&mut self) -> Vec<RegionSpec> {
         Vec::new()
     }
+
+    /// Pages that the program gave back before the accesses that [`Workload::fill`] added last, and after
+    /// those before them.
+    fn take_gone(&mut self) -> Vec<GoneRecord> {
+        Vec::new()
+    }
 }
 
 impl<W: Workload + ?Sized> Workload for Box<W> {
@@ -88,6 +95,10 @@ impl<W: Workload + ?Sized> Workload for Box<W> {
 
     fn take_regions(&mut self) -> Vec<RegionSpec> {
         (**self).take_regions()
+    }
+
+    fn take_gone(&mut self) -> Vec<GoneRecord> {
+        (**self).take_gone()
     }
 }
 

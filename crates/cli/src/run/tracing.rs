@@ -31,6 +31,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// After so long a block is ended, full or not: who is killed loses no more than that.
 const SAVED_EVERY: Duration = Duration::from_secs(5);
 const RAW_BYTES: usize = size_of::<Raw>();
+const _: () = assert!(overspill_engine::trace::IN_VIEW_MAX == overspill_sim::trace::record::IN_VIEW_MAX);
 
 type Output = Writer<BufWriter<File>>;
 
@@ -166,13 +167,15 @@ impl Drain {
     fn decode(&self, process: usize, raw: &[u8]) -> Option<PagerRecord> {
         let number = |at: usize| u64::from_ne_bytes(raw[at..at + 8].try_into().expect("eight bytes"));
         let what = number(offset_of!(Raw, what));
-        Some(PagerRecord {
+        let (op, argument) =
+            (*PagerOp::ALL.get((what >> VPN_BITS) as usize)?, number(offset_of!(Raw, argument)));
+        op.takes(argument).then_some(PagerRecord {
             time_ns: number(offset_of!(Raw, time_ns)).saturating_sub(self.start_ns),
             vpn: what & ((1 << VPN_BITS) - 1),
             thread: 0,
             space: process as u16,
-            op: *PagerOp::ALL.get((what >> VPN_BITS) as usize)?,
-            argument: number(offset_of!(Raw, argument)),
+            op,
+            argument,
         })
     }
 

@@ -24,7 +24,7 @@ use overspill_sim::report::{Header, Row, explain, html, json, table};
 use overspill_sim::sweep::{Extent, Machine, System, parallel, simulate};
 use overspill_sim::trace::open::open as open_trace;
 use overspill_sim::trace::sightings::Learned;
-use overspill_sim::trace::workload::TraceWorkload;
+use overspill_sim::trace::workload::{Counted, TraceWorkload};
 use overspill_sim::trace::{Format, Record};
 use overspill_sim::workload::{Filled, Workload};
 
@@ -239,6 +239,9 @@ struct Recorded {
     question: fn(u64) -> Question,
     /// The RAM of its run, if it knows nothing of less.
     floor: Option<u64>,
+    /// What counts as a page each.
+    counted: Option<Counted>,
+    has_no_unit: bool,
 }
 
 impl Recorded {
@@ -253,6 +256,7 @@ impl Recorded {
         extent.add(&mut trace).map_err(|error| anyhow!("{error}"))?;
         self.learned = trace.learned();
         self.floor = trace.ram_bytes();
+        (self.counted, self.has_no_unit) = (trace.counted(), trace.has_no_unit());
         self.filled = match self.content {
             Content::First => true,
             Content::Stores => false,
@@ -311,6 +315,8 @@ impl Subject {
                 filled: false,
                 question: time,
                 floor: None,
+                counted: None,
+                has_no_unit: false,
             }));
         }
         let word = args.workload.to_string_lossy();
@@ -347,6 +353,13 @@ impl Subject {
         match self {
             Subject::Load { .. } => time(extent.bytes()),
             Subject::Trace(trace) => Question { floor: trace.floor, ..(trace.question)(extent.bytes()) },
+        }
+    }
+
+    fn trace(&self) -> Option<&Recorded> {
+        match self {
+            Subject::Load { .. } => None,
+            Subject::Trace(trace) => Some(trace),
         }
     }
 
@@ -507,6 +520,8 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         seed: subject.load().map(|_| args.seed),
         page_cluster: args.page_cluster,
         processors: args.processors,
+        counted: subject.trace().and_then(|trace| trace.counted),
+        has_no_unit: subject.trace().is_some_and(|trace| trace.has_no_unit),
         pool: args.pool()?.map(|pool| pool.to_string()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
@@ -517,8 +532,10 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     } else {
         None
     };
+    let counts_instructions = caution == INSTRUCTIONS_CAUTION;
+    let caution = cautions(&header, answer.as_ref(), machines.first(), caution);
     let explanation =
-        answer.as_ref().filter(|_| args.explain).map(|answer| answer.sentence.clone() + caution);
+        answer.as_ref().filter(|_| args.explain).map(|answer| answer.sentence.clone() + &caution);
     let rows = if args.explain && args.ram.is_none() && args.html.is_none() {
         Vec::new()
     } else {
@@ -530,22 +547,42 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         json::render(&header, &rows, &cells, explanation.as_deref())
     } else {
         // It is about the times of the table, too.
-        let alone = caution.trim_start_matches('\n');
-        let note =
-            (explanation.is_none() && !rows.is_empty() && caution == INSTRUCTIONS_CAUTION).then_some(alone);
+        let alone = INSTRUCTIONS_CAUTION.trim_start_matches('\n');
+        let note = (explanation.is_none() && !rows.is_empty() && counts_instructions).then_some(alone);
         let timed = table::report(&header, &rows, explanation.as_deref().or(note));
         let gap = if rows.is_empty() || cells.is_empty() { "" } else { "\n" };
         timed + gap + &replace::report::render(&policies.replacement, &cells)
     };
     print(&text)?;
     if let Some(page) = &args.html {
-        let lead = answer.as_ref().map(|answer| answer.sentence.clone() + caution);
+        let lead = answer.as_ref().map(|answer| answer.sentence.clone() + &caution);
         let knee = answer.and_then(|answer| answer.knee);
         let text = html::render(&header, &rows, lead.as_deref(), knee.as_ref());
         // Not before: who is interrupted leaves none that is empty.
         Output::prepare(page)?.write(std::process::id(), &text)?;
     }
     Ok(0)
+}
+
+/// What must be said with the answer, a line each.
+fn cautions(header: &Header, answer: Option<&Answer>, machine: Option<&Machine>, of_trace: &str) -> String {
+    let mut text = of_trace.to_owned();
+    let Some(knee) = answer.and_then(|answer| answer.knee) else { return text };
+    if let Some(counted) = header.counted {
+        let pages = knee.fine.0 / PAGE_SIZE;
+        text += &format!(
+            "\nnote: each of the {} counts as a page of 4 KiB, whatever its size: these are {} of {}",
+            counted.what,
+            pages.min(header.workload_bytes / PAGE_SIZE),
+            header.workload_bytes / PAGE_SIZE
+        );
+    }
+    let is_live = machine.is_some_and(|machine| machine.system == System::Live);
+    if is_live && header.counted.is_none() && knee.fine.0 < table::SMALL_BYTES {
+        text.push('\n');
+        text += table::SMALL_NOTE;
+    }
+    text
 }
 
 fn simulate_all(

@@ -1,7 +1,7 @@
 //! The carrying out of the actions of `mm`: which becomes a transfer, which a call of the kernel,
 //! which a notice.
 
-use overspill_mm::types::{PageId, Slot};
+use overspill_mm::types::{Nanos, PageId, Slot};
 use overspill_mm::{Action, Event, IoId, Run, State, Warning, WriteResult};
 use overspill_sys::{Errno, clock};
 
@@ -39,6 +39,36 @@ impl Engine {
             Action::Populated => self.notices.push_back(Notice::Populated),
             Action::Warn(warning) => self.warn(warning),
         }
+        if let Some(tracer) = &mut self.tracer {
+            tracer.carried_out(clock::monotonic_ns);
+        }
+    }
+
+    /// Tells the tracer what `mm` is about to hear of pages that no fault tells of.
+    pub(super) fn tell_event(&mut self, now: Nanos, event: &Event) {
+        let Some(tracer) = &mut self.tracer else { return };
+        match *event {
+            Event::Resident { start, end, .. } => tracer.found(now, start, end),
+            Event::Discarded { start, end, .. } | Event::RegionRemoved { start, end, .. } => {
+                tracer.gone(now, start, end)
+            }
+            Event::Moved { space, from, to, pages } => {
+                let pages = i64::try_from(pages).expect("pages of an address space");
+                tracer.gone(now, to, to.offset(pages));
+                tracer.gone(now, from, from.offset(pages));
+                let is_in_view = |index: &i64| {
+                    let id = self.mm.lookup(space, from.offset(*index));
+                    id.is_some_and(|id| self.mm.state(id) == State::Mapped)
+                };
+                let mut at = 0;
+                while at < pages {
+                    let count = (at..pages).take_while(is_in_view).count() as i64;
+                    tracer.moved(now, to.offset(at), to.offset(at + count));
+                    at += count + 1;
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Tells the tracer what is about to be done.
@@ -51,6 +81,9 @@ impl Engine {
             }
             Action::Write { run, .. } => run.pages().for_each(|id| tracer.writing(id)),
             Action::Map { run } => run.pages().for_each(|id| tracer.mapped(id)),
+            Action::ZeroFill { run } | Action::TakeStores { run } => {
+                tracer.filling(self.mm.place(run.first).1, run.count)
+            }
             Action::Free { run } => run.pages().for_each(|id| {
                 if let (State::Swapped, Some(slot)) = (self.mm.state(id), self.mm.slot(id)) {
                     tracer.evicted(now, self.mm.place(id).1, id, slot.0);

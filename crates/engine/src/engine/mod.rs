@@ -234,9 +234,9 @@ impl Engine {
         Engine { sums: Sums::nothing(), ..self }
     }
 
-    /// From now on what happens is told to `ring`.
-    pub fn trace_to(&mut self, ring: &'static Ring) {
-        self.tracer = Some(Tracer::new(ring));
+    /// From now on what happens is told to `ring`. `is_heir`: a fork made the process.
+    pub fn trace_to(&mut self, ring: &'static Ring, is_heir: bool) {
+        self.tracer = Some(Tracer::new(ring, is_heir));
     }
 
     /// The state machine, to look at.
@@ -454,6 +454,7 @@ impl Engine {
         while let Some(event) = self.events.pop_front() {
             let now = clock::monotonic_ns();
             let mut out = core::mem::take(&mut self.out);
+            self.tell_event(now, &event);
             self.mm.step(now, event, &mut out);
             let mut actions = out.drain();
             while let Some(&action) = actions.as_slice().first() {

@@ -212,7 +212,7 @@ impl<P: SwapIn> Engine<P> {
     /// A change of the address space that is made already. A reactor hears of it at `at`; a kernel
     /// made it itself, so nothing happens in between: a thread that touches a page just moved, in
     /// view, leaves its mark in the page that is there now.
-    fn tell(&mut self, at: Nanos, event: Event, caller: Option<u32>) {
+    pub(super) fn tell(&mut self, at: Nanos, event: Event, caller: Option<u32>) {
         match self.options.costs.worker {
             Worker::Kernel => self.arrive(Message { event, caller }),
             Worker::Reactor { .. } => self.send(at, event, caller),

@@ -36,6 +36,8 @@ pub enum RunEnd {
     Limit,
     /// Nothing is left.
     Finished,
+    /// Its program gives pages back.
+    Gone,
     /// See [`LaneState::Starved`].
     Starved,
     /// A space without number.
@@ -168,6 +170,7 @@ impl Lane {
                         self.state = LaneState::Starved;
                         return Ok(RunEnd::Starved);
                     }
+                    Next::Gone => return Ok(RunEnd::Gone),
                     Next::End => {
                         self.state = LaneState::Finished;
                         return Ok(RunEnd::Finished);

@@ -429,6 +429,22 @@ impl Memory {
         }
     }
 
+    /// The same of all pages of a range that were ever touched.
+    pub fn discard_range(&mut self, space: u16, start: u64, end: u64) {
+        let (first, last) = (start / CHUNK_PAGES, end.div_ceil(CHUNK_PAGES));
+        let is_within = |chunk: &Chunk| chunk.space == space && (first..last).contains(&chunk.number);
+        let chunks: Vec<u32> = if last - first > self.chunks.len() as u64 {
+            (0..self.chunk_count()).filter(|&index| is_within(self.chunk(index))).collect()
+        } else {
+            (first..last).filter_map(|number| self.directory.get(&(space, number)).copied()).collect()
+        };
+        for chunk in chunks {
+            let base = self.chunk(chunk).number * CHUNK_PAGES;
+            let pages = (0..CHUNK_PAGES).filter(|page| (start..end).contains(&(base + page)));
+            pages.for_each(|page| self.discard(Place { chunk, page: page as u16 }));
+        }
+    }
+
     /// mremap: what the program has at `from` is at `to` (which was discarded).
     pub fn relocate(&mut self, from: Place, to: Place) {
         let bits = std::mem::take(self.bits_mut(from));

@@ -38,6 +38,7 @@ use crate::device::params::Model;
 use crate::device::several::Several;
 use crate::device::{Device, Op, Request};
 use crate::time::{MICROSECOND, Nanos};
+use crate::trace::sightings::GoneRecord;
 use crate::workload::{RegionSpec, Workload, WorkloadError};
 use histogram::Histogram;
 use overspill_mm::readahead::SwapIn;
@@ -413,6 +414,7 @@ impl<P: SwapIn> Engine<P> {
         }
         match end {
             RunEnd::Limit | RunEnd::Finished | RunEnd::Starved => {}
+            RunEnd::Gone => self.give_back(index, source),
             RunEnd::NewSpace(space) => {
                 self.space(source, space)?;
             }
@@ -446,6 +448,28 @@ impl<P: SwapIn> Engine<P> {
                 FaultClass::Soft => self.soft.add(latency_ns),
                 FaultClass::Fill => self.fill.add(latency_ns),
             }
+        }
+    }
+
+    /// A thread waits in the calls that give pages back until the worker has heard of the last of them.
+    fn give_back(&mut self, lane: u32, source: usize) {
+        let gone = self.sources[source].take_gone();
+        let spaces = &self.spaces[source];
+        let known = |gone: &GoneRecord| Some((*spaces.get(usize::from(gone.space))?.as_ref()?, *gone));
+        let known: Vec<(u16, GoneRecord)> = gone.iter().filter_map(known).collect();
+        let at = self.lanes[lane as usize].time + self.options.costs.trap_ns;
+        for (index, &(space, GoneRecord { start, end, .. })) in known.iter().enumerate() {
+            let event = Event::Discarded { space: SpaceId(space), start: Vpn(start), end: Vpn(end) };
+            if !self.managed {
+                self.memory.discard_range(space, start, end);
+                self.step_quietly(event);
+                continue;
+            }
+            let is_last = index + 1 == known.len();
+            if is_last {
+                self.lanes[lane as usize].state = LaneState::Calling;
+            }
+            self.tell(at, event, is_last.then_some(lane));
         }
     }
 

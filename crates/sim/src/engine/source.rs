@@ -5,6 +5,7 @@
 //! not grow with the trace. At the limit the thread that asked waits until the others have caught
 //! up.
 
+use crate::trace::sightings::GoneRecord;
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
 use std::collections::VecDeque;
 
@@ -20,6 +21,8 @@ pub enum Next {
     Access(Access),
     /// Nothing yet: too much is kept for the other threads.
     Later,
+    /// First the program gives pages back: [`Source::take_gone`].
+    Gone,
     /// There is no more.
     End,
 }
@@ -39,6 +42,7 @@ pub struct Source {
     starved: Vec<bool>,
     /// Threads that are not starved any more.
     fed: Vec<u16>,
+    gone: Vec<GoneRecord>,
     ended: bool,
 }
 
@@ -54,6 +58,7 @@ impl Source {
             known: Vec::new(),
             starved: Vec::new(),
             fed: Vec::new(),
+            gone: Vec::new(),
             ended: false,
         }
     }
@@ -65,27 +70,30 @@ impl Source {
 
     /// The next access in the stream, whoever's it is.
     #[inline]
-    fn draw(&mut self) -> Result<Option<Access>, WorkloadError> {
-        if self.at == self.batch.len() {
-            if self.ended {
-                return Ok(None);
-            }
-            self.batch.clear();
-            self.at = 0;
-            self.workload.fill(&mut self.batch, BATCH)?;
-            if self.batch.is_empty() {
-                self.ended = true;
-                return Ok(None);
-            }
+    fn draw(&mut self) -> Option<Access> {
+        let access = self.batch.get(self.at).copied();
+        self.at += usize::from(access.is_some());
+        access
+    }
+
+    /// Sees to it that there is a next access, unless the stream has ended. True: first pages are given back.
+    fn refill(&mut self) -> Result<bool, WorkloadError> {
+        if self.ended {
+            return Ok(false);
         }
-        self.at += 1;
-        Ok(Some(self.batch[self.at - 1]))
+        self.batch.clear();
+        self.at = 0;
+        self.workload.fill(&mut self.batch, BATCH)?;
+        self.ended = self.batch.is_empty();
+        self.gone = self.workload.take_gone();
+        Ok(!self.gone.is_empty())
     }
 
     /// The thread of the first access; `None` for an empty stream. To be called before anything else.
     pub fn first_thread(&mut self) -> Result<Option<u16>, WorkloadError> {
-        let Some(first) = self.draw()? else { return Ok(None) };
-        self.at -= 1;
+        self.refill()?; // What is given back first was never had.
+        self.gone.clear();
+        let Some(first) = self.batch.first().copied() else { return Ok(None) };
         self.introduce(first.thread);
         Ok(Some(first.thread))
     }
@@ -116,6 +124,11 @@ impl Source {
         self.workload.take_regions()
     }
 
+    /// Pages that the program gave back, since the last call.
+    pub fn take_gone(&mut self) -> Vec<GoneRecord> {
+        std::mem::take(&mut self.gone)
+    }
+
     /// The next access of `thread`. Threads that turn up for the first time are added to `newcomers`.
     #[inline]
     pub fn next(&mut self, thread: u16, newcomers: &mut Vec<u16>) -> Result<Next, WorkloadError> {
@@ -130,7 +143,10 @@ impl Source {
                 self.starved[thread as usize] = true;
                 return Ok(Next::Later);
             }
-            let Some(access) = self.draw()? else { return Ok(Next::End) };
+            if self.at == self.batch.len() && self.refill()? {
+                return Ok(Next::Gone);
+            }
+            let Some(access) = self.draw() else { return Ok(Next::End) };
             if access.thread == thread {
                 return Ok(Next::Access(access));
             }

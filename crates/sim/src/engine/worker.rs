@@ -193,6 +193,9 @@ impl<P: SwapIn> Engine<P> {
             _ => {}
         }
         match message.event {
+            Event::Discarded { space, start, end } if self.mischief.is_none() => {
+                self.memory.discard_range(space.0, start.0, end.0);
+            }
             Event::RegionRemoved { space, start, end } => self.memory.unname(space.0, start.0, end.0),
             Event::RegionAdded { space, start, end, .. } => {
                 if let Some(mischief) = &mut self.mischief {

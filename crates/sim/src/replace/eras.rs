@@ -89,4 +89,9 @@ impl Replace for OfEra {
     fn held(&self) -> u32 {
         self.frames - self.node.free() as u32
     }
+
+    /// A bit that is set is set: a run of touches is one use, as it is to the hardware.
+    fn is_indifferent(&self) -> bool {
+        true
+    }
 }

@@ -37,4 +37,8 @@ impl Replace for Lru {
     fn held(&self) -> u32 {
         self.pages.len(0)
     }
+
+    fn is_indifferent(&self) -> bool {
+        true
+    }
 }

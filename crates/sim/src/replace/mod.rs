@@ -27,8 +27,8 @@ use std::collections::HashMap;
 /// A replacement policy with so many frames.
 ///
 /// The caller numbers pages from 0, up to the number that it named when it made the policy, and
-/// tells of every touch but those of the page touched last. A policy never holds more pages than
-/// frames, and a page that was just touched is held.
+/// tells of every touch, but need not tell whoever is indifferent of those of the page touched
+/// last. A policy never holds more pages than frames, and a page that was just touched is held.
 pub trait Replace {
     /// The page is touched; `next` is the number of its next touch, for those who know the future
     /// ([`NEVER`]: there is none). True when it was held.
@@ -36,6 +36,15 @@ pub trait Replace {
 
     /// Pages held, for tests.
     fn held(&self) -> u32;
+
+    /// Is it all the same to it whether the page touched last is touched again? Who counts touches, or marks
+    /// what is touched while it is held, is not.
+    ///
+    /// *The story:* touches in a row were one to all. Of a trace with 19 of them in 10,000 clock
+    /// and sieve had other misses than in any book.
+    fn is_indifferent(&self) -> bool {
+        false
+    }
 }
 
 /// No touch follows.
@@ -71,12 +80,14 @@ pub fn by_name(name: &str, frames: u32, pages: u32) -> Option<Box<dyn Replace>> 
     })
 }
 
-/// The touches of a workload in order: pages by number, runs of touches of one page being one.
+/// The touches of a workload in order: pages by number, runs of touches of one page standing together.
 #[derive(Clone, Debug, Default)]
 pub struct Touches {
     order: Vec<u32>,
     /// By touch: the next one of the same page.
     next: Vec<u32>,
+    /// Touches that are several in a row: which, and how many follow at once.
+    again: Vec<(u32, u32)>,
     pages: u32,
 }
 
@@ -84,7 +95,8 @@ impl Touches {
     /// Of workloads whose touches are taken in turns, one each.
     pub fn of(workloads: Vec<Box<dyn Workload + Send>>) -> Result<Touches, WorkloadError> {
         let mut numbers: HashMap<(usize, u16, u64), u32> = HashMap::new();
-        let mut order = Vec::new();
+        let mut order: Vec<u32> = Vec::new();
+        let mut again: Vec<(u32, u32)> = Vec::new();
         let mut workloads: Vec<_> = workloads.into_iter().enumerate().collect();
         while !workloads.is_empty() {
             let mut going = Vec::with_capacity(workloads.len());
@@ -92,14 +104,18 @@ impl Touches {
                 let Some(access) = workload.next()? else { continue };
                 let count = numbers.len() as u32;
                 let page = *numbers.entry((program, access.space, access.vpn)).or_insert(count);
-                if order.last() != Some(&page) {
-                    order.push(page);
+                match (order.last() == Some(&page), order.len() as u32) {
+                    (false, _) => order.push(page),
+                    (true, count) => match again.last_mut() {
+                        Some((at, more)) if *at == count - 1 => *more = more.saturating_add(1),
+                        _ => again.push((count - 1, 1)),
+                    },
                 }
                 going.push((program, workload));
             }
             workloads = going;
         }
-        Ok(Touches::new(order, numbers.len() as u32))
+        Ok(Touches { again, ..Touches::new(order, numbers.len() as u32) })
     }
 
     /// Of pages below `pages`.
@@ -111,7 +127,7 @@ impl Touches {
         for (at, &page) in order.iter().enumerate().rev() {
             next[at] = std::mem::replace(&mut seen[page as usize], at as u32);
         }
-        Touches { order, next, pages }
+        Touches { order, next, again: Vec::new(), pages }
     }
 
     /// Different pages.
@@ -122,8 +138,8 @@ impl Touches {
 
     /// How many there are.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.order.len()
+    pub fn len(&self) -> u64 {
+        self.order.len() as u64 + self.again.iter().map(|&(_, more)| u64::from(more)).sum::<u64>()
     }
 
     /// Are there none?
@@ -134,8 +150,17 @@ impl Touches {
 
     /// Misses under a policy, first touches included.
     pub fn misses(&self, policy: &mut dyn Replace) -> u64 {
-        let touches = self.order.iter().zip(&self.next);
-        touches.filter(|&(&page, &next)| !policy.touch(page, next)).count() as u64
+        let mut again = if policy.is_indifferent() { &[][..] } else { &self.again[..] }.iter().peekable();
+        let mut misses = 0;
+        for (at, (&page, &next)) in (0..).zip(self.order.iter().zip(&self.next)) {
+            misses += u64::from(!policy.touch(page, next));
+            if let Some(&(_, more)) = again.next_if(|(which, _)| *which == at) {
+                for _ in 0..more {
+                    assert!(policy.touch(page, next), "what was just touched is held");
+                }
+            }
+        }
+        misses
     }
 }
 
@@ -143,6 +168,7 @@ impl Touches {
 mod tests {
     use super::*;
     use crate::rng::Rng;
+    use crate::workload::{Access, Listed};
 
     fn all() -> impl Iterator<Item = &'static str> {
         NAMES.into_iter().chain(Era::ALL.into_iter().map(Era::name))
@@ -213,6 +239,22 @@ mod tests {
                 assert_eq!(touches.misses(&mut *policy), different as u64, "{name}, with room for all");
             }
         }
+    }
+
+    /// See [`Replace::is_indifferent`]. By hand: pages 1, 1, 2, 3, 1 in two frames. To clock the
+    /// first page has been touched while it was held and goes round once more, so that 2 leaves for
+    /// 3.
+    #[test]
+    fn touches_in_a_row_count_where_they_matter() {
+        let accesses =
+            [1, 1, 2, 3, 1].map(|vpn| Access { vpn, think_ns: 0, thread: 0, space: 0, write: false });
+        let touches =
+            Touches::of(vec![Box::new(Listed::new(accesses.to_vec()))]).expect("a list has no error");
+        assert_eq!((touches.len(), touches.pages()), (5, 3));
+        let misses = |name| touches.misses(&mut *by_name(name, 2, 3).expect("known"));
+        assert_eq!(["lru", "fifo", "opt", "clock", "sieve"].map(misses), [4, 4, 3, 3, 3]);
+        // All policies take them.
+        all().for_each(|name| assert!((3..=4).contains(&misses(name)), "{name}"));
     }
 
     /// Known answers: a loop over one page more than fits is LRU's and FIFO's worst case; the

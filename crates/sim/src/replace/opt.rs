@@ -37,6 +37,10 @@ impl Replace for Opt {
     fn held(&self) -> u32 {
         self.by_next.len() as u32
     }
+
+    fn is_indifferent(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ mod tests {
             seed: None,
             page_cluster: 3,
             processors: 2,
+            counted: None,
+            has_no_unit: false,
             pool: None,
             version: "0.1.0".to_owned(),
         };

@@ -11,6 +11,7 @@ pub mod table;
 use crate::engine::outcome::Outcome;
 use crate::sweep::Machine;
 use crate::time::Nanos;
+use crate::trace::workload::Counted;
 use overspill_mm::Vmstat;
 use overspill_mm::types::PAGE_SIZE;
 use serde::Serialize;
@@ -28,11 +29,22 @@ pub struct Header {
     pub page_cluster: u8,
     /// Processors; 0 = one for each thread.
     pub processors: u32,
+    /// What counts as a page each, whatever its size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
+    /// The trace does not say what its times count: misses count, not times.
+    #[serde(skip_serializing_if = "is_false")]
+    pub has_no_unit: bool,
     /// The compressed pool of live systems, as typed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// The version of the program.
     pub version: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// One combination and its figures. Units are in the names; counters have the kernel's names.

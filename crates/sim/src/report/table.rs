@@ -5,6 +5,7 @@
 use super::fold::{WIDTH, folded};
 use super::{Header, Row};
 use crate::options::show_bytes;
+use crate::sweep::System;
 use crate::time::{percent, permille, show};
 use std::fmt::Write;
 use std::ops::Range;
@@ -42,7 +43,7 @@ const DISPENSABLE: [&str; 10] =
 /// The options, the table (where there are rows), the notes on it, the explanation.
 #[must_use]
 pub fn report(header: &Header, rows: &[Row], explanation: Option<&str>) -> String {
-    let table = if rows.is_empty() { options(header) } else { render(header, rows) + &notes(rows) };
+    let table = if rows.is_empty() { options(header) } else { render(header, rows) + &notes(header, rows) };
     match explanation {
         Some(sentences) if rows.is_empty() => table + &lines(sentences),
         Some(sentences) => table + "\n" + &lines(sentences),
@@ -55,8 +56,28 @@ fn lines(sentences: &str) -> String {
     sentences.lines().map(|sentence| folded(sentence, "    ")).collect()
 }
 
-/// What a row cannot say of itself: its RAM was not enough, because swap was full.
-fn notes(rows: &[Row]) -> String {
+/// In less RAM than this what an agent takes of it matters.
+pub const SMALL_BYTES: u64 = 16 << 20;
+/// ... as it says.
+pub const SMALL_NOTE: &str = "note: a live run's agent takes 1 to 2 MiB of its RAM, the simulated one \
+     nothing: below 16 MiB a run does as the simulation with so much less";
+
+/// Is this RAM of live, and so small that what an agent takes of it matters?
+fn is_small(row: &Row) -> bool {
+    row.policy.starts_with(System::Live.name()) && row.ram_bytes < SMALL_BYTES
+}
+
+/// What a row cannot say of itself.
+fn notes(header: &Header, rows: &[Row]) -> String {
+    let is_of_memory = header.counted.is_none();
+    let small =
+        if is_of_memory && rows.iter().any(is_small) { folded(SMALL_NOTE, "    ") } else { String::new() };
+    let full = swap_was_full(rows);
+    if small.is_empty() && full.is_empty() { String::new() } else { format!("\n{small}{full}") }
+}
+
+/// Its RAM was not enough, because swap was full.
+fn swap_was_full(rows: &[Row]) -> String {
     let over: Vec<&Row> = rows.iter().filter(|row| row.resident_bytes_max > row.ram_bytes).collect();
     let Some(worst) = over.iter().max_by_key(|row| row.resident_bytes_max - row.ram_bytes) else {
         return String::new();
@@ -68,7 +89,7 @@ fn notes(rows: &[Row]) -> String {
         show_bytes(worst.ram_bytes),
         show_bytes(worst.resident_bytes_max)
     );
-    format!("\n{}", folded(&note, "    "))
+    folded(&note, "    ")
 }
 
 /// The options, a line each, then the table.
@@ -113,6 +134,17 @@ pub fn options(header: &Header) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "workload      {}", header.workload);
     let _ = writeln!(text, "its pages     {}", show_bytes(header.workload_bytes));
+    if let Some(counted) = &header.counted {
+        let label = counted.what;
+        let sizes = counted.bytes_mean.map_or_else(
+            || "sizes are ignored".to_owned(),
+            |bytes| format!("sizes ({} on average) are ignored", show_bytes(bytes)),
+        );
+        let _ = writeln!(text, "{label:<14}each counts as a page; {sizes}");
+    }
+    if header.has_no_unit {
+        let _ = writeln!(text, "times         of no known unit: what counts are misses");
+    }
     if let Some(seed) = header.seed {
         let _ = writeln!(text, "seed          {seed}");
     }
@@ -203,6 +235,7 @@ pub fn fitting(mut lines: Vec<Vec<String>>, right: &[bool], names: usize) -> Str
 mod tests {
     use super::super::sample;
     use super::*;
+    use crate::trace::workload::Counted;
 
     #[test]
     fn no_figures_make_a_line_too_long() {
@@ -212,6 +245,8 @@ mod tests {
             seed: Some(1),
             page_cluster: 3,
             processors: 0,
+            counted: None,
+            has_no_unit: false,
             pool: None,
             version: "0.1.0".to_owned(),
         };
@@ -233,6 +268,8 @@ mod tests {
             seed: Some(1),
             page_cluster: 3,
             processors: 0,
+            counted: None,
+            has_no_unit: false,
             pool: None,
             version: "0.1.0".to_owned(),
         };
@@ -244,14 +281,59 @@ mod tests {
         let at = |line: &str, word: &str| line.find(word).expect("the column is there");
         assert_eq!(at(lines[10], "read-ahead"), at(lines[11], "adaptive"));
         assert_eq!(at(lines[11], "adaptive"), at(lines[12], "none"));
-        let mut over = sample(1 << 20, "none", 2);
-        assert_eq!(notes(std::slice::from_ref(&over)), "");
-        over.resident_bytes_max = 3 << 20;
-        let note =
-            "note: swap was full in 1 of 1 rows, which took more than their RAM: with 1 MiB\n    up to 3 MiB";
+        let mut over = sample(32 << 20, "none", 2);
+        assert_eq!(notes(&header, std::slice::from_ref(&over)), "");
+        over.resident_bytes_max = 34 << 20;
+        let note = "note: swap was full in 1 of 1 rows, which took more than their RAM: with 32 MiB\n    \
+                    up to 34 MiB";
         assert!(report(&header, &[over], Some("much")).ends_with(&format!("\n{note}\n\nmuch\n")));
         let everything = cells(&sample(1 << 20, "adaptive", 1_000_000));
         assert!(everything.contains(&"75.0 %".to_owned()) && everything.contains(&"42.1 %".to_owned()));
+    }
+
+    /// *The story:* of a sort in 3 MiB a simulation read 367 pages, the run itself 3,244: more than
+    /// a third of its RAM was the agent's.
+    #[test]
+    fn what_an_agent_takes_is_said_where_it_matters() {
+        let header = Header {
+            workload: "sort".to_owned(),
+            workload_bytes: 5 << 20,
+            seed: None,
+            page_cluster: 3,
+            processors: 0,
+            counted: None,
+            has_no_unit: false,
+            pool: None,
+            version: "0.1.0".to_owned(),
+        };
+        let said = |row: &Row| notes(&header, std::slice::from_ref(row)).contains("agent takes");
+        let small = sample(SMALL_BYTES - 1, "none", 2);
+        assert!(said(&small) && !said(&sample(SMALL_BYTES, "none", 2)));
+        assert!(said(&Row { policy: "live:lru".to_owned(), ..small.clone() }));
+        assert!(!said(&Row { policy: "kernel".to_owned(), ..small }));
+    }
+
+    /// *The story:* an engineer read of a cache of 363 MiB that 1.47 MiB are enough: its objects of 64 KiB
+    /// were pages, and nobody said so.
+    #[test]
+    fn what_counts_as_a_page_is_said() {
+        let header = Header {
+            workload: "web".to_owned(),
+            workload_bytes: 1 << 20,
+            seed: None,
+            page_cluster: 3,
+            processors: 0,
+            counted: Some(Counted { what: "objects", bytes_mean: Some(65_536) }),
+            has_no_unit: true,
+            pool: None,
+            version: "0.1.0".to_owned(),
+        };
+        let text = options(&header);
+        assert!(
+            text.contains("\nobjects       each counts as a page; sizes (64 KiB on average) are ignored\n"),
+            "{text}"
+        );
+        assert!(text.contains("\ntimes         of no known unit: what counts are misses\n"), "{text}");
     }
 
     /// *The story:* sixteen policies side by side were a table of 169 columns.

@@ -165,6 +165,8 @@ pub struct Summary {
     pub span_ns: Option<(u64, u64)>,
     /// Notes on where the trace comes from.
     pub notes: Vec<String>,
+    /// The mean size of what counts as a page each, whatever its size.
+    pub size_mean: Option<u64>,
 }
 
 impl Summary {
@@ -190,7 +192,12 @@ impl Summary {
                 }
                 Record::Pager(event) => {
                     summary.pager[event.op as usize] += 1;
-                    pages.insert((event.space, event.vpn));
+                    let count = match event.op {
+                        PagerOp::InView => event.argument,
+                        PagerOp::Gone => 0,
+                        _ => 1,
+                    };
+                    pages.extend((event.vpn..event.vpn.saturating_add(count)).map(|vpn| (event.space, vpn)));
                 }
                 Record::File(call) => {
                     summary.file_calls += 1;
@@ -212,6 +219,7 @@ impl Summary {
         summary.pages = pages.len() as u64;
         summary.pages_written = written.len() as u64;
         summary.threads = threads.len() as u64;
+        summary.size_mean = reader.sizes().and_then(super::Sizes::mean);
         Ok(summary)
     }
 }
@@ -235,7 +243,7 @@ mod tests {
     /// *The story:* the first record after the end of the part was taken for the end of the trace.
     #[test]
     fn what_comes_late_in_a_file_and_early_in_time_is_in_the_part() {
-        let mut reader = CsvReader::new(&b"5,0,0,1\n100,0,0,2\n6,0,0,3\n"[..]);
+        let mut reader = CsvReader::new(&b"time_ns,thread,space,page\n5,0,0,1\n100,0,0,2\n6,0,0,3\n"[..]);
         let selection = Selection { until_ns: 50, ..Selection::default() };
         let (copied, text) = csv_of(&mut reader, Format::Csv, &selection);
         assert_eq!((copied.read, copied.kept), (3, 2));

@@ -10,6 +10,7 @@ pub mod convert;
 pub mod csv;
 pub mod error;
 pub mod filter;
+mod in_view;
 mod labels;
 pub mod lackey;
 mod line;
@@ -30,10 +31,36 @@ pub use record::{AccessKind, AccessRecord, FileOp, FileRecord, NameRecord, Pager
 
 use std::io::Read;
 
+/// Sizes that count for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sizes {
+    count: u64,
+    bytes: u64,
+}
+
+impl Sizes {
+    /// One more, if it is known.
+    fn add(&mut self, bytes: Option<u64>) {
+        self.count += u64::from(bytes.is_some());
+        self.bytes = self.bytes.saturating_add(bytes.unwrap_or(0));
+    }
+
+    /// Their mean, if there are any.
+    #[must_use]
+    pub fn mean(self) -> Option<u64> {
+        self.bytes.checked_div(self.count)
+    }
+}
+
 /// Something that gives the records of a trace, one after another.
 pub trait RecordReader {
     /// The next record; `None` at the end. After an error the reader is of no more use.
     fn next_record(&mut self) -> Result<Option<Record>, TraceError>;
+
+    /// Of objects or requests that count as one page each, whatever their size: the sizes that were read.
+    fn sizes(&self) -> Option<Sizes> {
+        None
+    }
 
     /// Does the format keep to it that no record is earlier than one before it?
     fn is_in_order(&self) -> bool {
@@ -53,6 +80,10 @@ pub trait RecordWriter {
 impl<R: RecordReader + ?Sized> RecordReader for Box<R> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         (**self).next_record()
+    }
+
+    fn sizes(&self) -> Option<Sizes> {
+        (**self).sizes()
     }
 
     fn is_in_order(&self) -> bool {

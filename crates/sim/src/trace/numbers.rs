@@ -1,9 +1,10 @@
 //! A page number a line, nothing else: how public collections of traces for cache policies come.
 //!
-//! A line with `*` alone stands between the parts of one. There are no times, so that a microsecond
-//! lies between two touches. Nobody knows what was stored to: each touch counts as a store, so that
-//! whatever leaves has to be written.
+//! Lines that begin with `#` are passed over. A line with `*` alone stands between the parts of
+//! one. There are no times, so that a microsecond lies between two touches. Nobody knows what was
+//! stored to: each touch counts as a store, so that whatever leaves has to be written.
 
+use super::csv::without_mark;
 use super::line::{Lines, number, show};
 use super::record::{AccessKind, AccessRecord, Record};
 use super::{RecordReader, RecordWriter, TraceError};
@@ -39,9 +40,10 @@ pub fn is_number(line: &[u8]) -> bool {
 impl<R: BufRead> RecordReader for NumbersReader<R> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
+            let is_first = self.lines.count == 0;
             let Some((offset, line)) = self.lines.next_line()? else { return Ok(None) };
-            let line = line.trim_ascii();
-            if line.is_empty() || line == BETWEEN {
+            let line = if is_first { without_mark(line) } else { line }.trim_ascii();
+            if line.is_empty() || line == BETWEEN || line.starts_with(b"#") {
                 continue;
             }
             let page = number(line).filter(|_| is_number(line)).and_then(|page| page.checked_add(FIRST_PAGE));
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_number_a_line() {
-        assert_eq!(read("7\n\n*\n 9 \r\n7").expect("numbers"), [7, 9, 7]);
+        assert_eq!(read("\u{feff}7\n\n*\n# nine\n 9 \r\n7").expect("numbers"), [7, 9, 7]);
         for (text, error) in [
             ("1\n2 3\n", "offset 2: a line is no page number: '2 3'"),
             ("1\n0x7\n", "offset 2: a line is no page number: '0x7'"),

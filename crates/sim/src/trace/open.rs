@@ -1,6 +1,6 @@
 //! Telling formats apart, and opening a trace of any of them.
 
-use super::csv::{CsvReader, CsvWriter};
+use super::csv::{self, CsvReader, CsvWriter};
 use super::lackey::{self, LackeyReader, LackeyWriter};
 use super::numbers::{self, NumbersReader, NumbersWriter};
 use super::oracle::{OracleReader, OracleWriter, RECORD_BYTES};
@@ -104,7 +104,7 @@ impl Format {
 }
 
 fn sniff_text(head: &[u8]) -> Option<Format> {
-    head.split(|&byte| byte == b'\n').take(500).find_map(|line| {
+    csv::without_mark(head).split(|&byte| byte == b'\n').take(500).find_map(|line| {
         // As lines are read, so that they are told apart by what they are read as.
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if lackey::parse_line(line).is_some() {
@@ -113,7 +113,7 @@ fn sniff_text(head: &[u8]) -> Option<Format> {
             Some(Format::Perf)
         } else if strace::looks_like_strace(line) {
             Some(Format::Strace)
-        } else if looks_like_csv(line) {
+        } else if csv::looks_like_csv(line) {
             Some(Format::Csv)
         } else if numbers::is_number(line) {
             Some(Format::Numbers)
@@ -121,12 +121,6 @@ fn sniff_text(head: &[u8]) -> Option<Format> {
             None
         }
     })
-}
-
-fn looks_like_csv(line: &[u8]) -> bool {
-    let fields: Vec<&[u8]> = line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).collect();
-    let numeric = |field: &&[u8]| super::line::number(field).is_some();
-    super::csv::is_header(line) || (fields.len() >= 4 && fields.iter().take(4).all(numeric))
 }
 
 /// Are all whole records in `head` possible, and likely?
@@ -255,6 +249,11 @@ mod tests {
             (b"openat(AT_FDCWD, \"/x\", O_RDONLY) = 3\n", Some(Format::Strace)),
             (b"time_ns,thread,space,page,op\n", Some(Format::Csv)),
             (b"1,2,3,4\n", Some(Format::Csv)),
+            (b"\xef\xbb\xbf# by hand\n\npage,op\n", Some(Format::Csv)),
+            // Their columns are not what is wanted, which is better said than that they are no trace.
+            (b"time,object,size,next\n", Some(Format::Csv)),
+            (b"1.5,37\n", Some(Format::Csv)),
+            (b"# by hand\n42\n", Some(Format::Numbers)),
             (b"version,time,op,size,lbn\n1,2,28,512,7\n", Some(Format::Csv)),
             (b"42\n43\n", Some(Format::Numbers)),
             (b"*\n42\n", Some(Format::Numbers)),

@@ -1,13 +1,13 @@
 //! libCacheSim's oracleGeneral: 24-byte records of time (u32, seconds), object (u64), size (u32)
 //! and the index of the object's next access (i64, -1 for none), little endian.
 //!
-//! An object becomes one page; its size is ignored. Object numbers are often hashes:
-//! [`super::workload`] numbers them anew. Writing needs to know the future, so records are kept
-//! back until their object's next access is known, or patched in the file when that comes late:
-//! memory grows with the number of pages, not with the length.
+//! An object becomes one page; its size counts for nothing but for its mean, which is told. Object
+//! numbers are often hashes: [`super::workload`] numbers them anew. Writing needs to know the
+//! future, so records are kept back until their object's next access is known, or patched in the
+//! file when that comes late: memory grows with the number of pages, not with the length.
 
 use super::record::{AccessKind, AccessRecord, Record};
-use super::{RecordReader, RecordWriter, TraceError, read_full};
+use super::{RecordReader, RecordWriter, Sizes, TraceError, read_full};
 use crate::time::SECOND;
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -26,12 +26,13 @@ pub struct OracleReader<R: Read> {
     input: R,
     offset: u64,
     last_seconds: u32,
+    sizes: Sizes,
 }
 
 impl<R: Read> OracleReader<R> {
     /// Begins.
     pub fn new(input: R) -> OracleReader<R> {
-        OracleReader { input, offset: 0, last_seconds: 0 }
+        OracleReader { input, offset: 0, last_seconds: 0, sizes: Sizes::default() }
     }
 }
 
@@ -49,6 +50,7 @@ impl<R: Read> RecordReader for OracleReader<R> {
         let index = self.offset / RECORD_BYTES as u64;
         let seconds = u32::from_le_bytes(bytes[0..4].try_into().expect("four bytes"));
         let object = u64::from_le_bytes(bytes[4..12].try_into().expect("eight bytes"));
+        let size = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes"));
         let next = i64::from_le_bytes(bytes[16..24].try_into().expect("eight bytes"));
         if next < NEVER || (next >= 0 && next as u64 <= index) {
             let problem = format!("record {index} says that its next access is number {next}");
@@ -61,6 +63,7 @@ impl<R: Read> RecordReader for OracleReader<R> {
         }
         self.last_seconds = seconds;
         self.offset += RECORD_BYTES as u64;
+        self.sizes.add(Some(u64::from(size)));
         Ok(Some(Record::Access(AccessRecord {
             time_ns: u64::from(seconds) * SECOND,
             vpn: object,
@@ -68,6 +71,10 @@ impl<R: Read> RecordReader for OracleReader<R> {
             space: 0,
             kind: AccessKind::Read,
         })))
+    }
+
+    fn sizes(&self) -> Option<Sizes> {
+        Some(self.sizes)
     }
 }
 

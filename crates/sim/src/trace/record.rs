@@ -50,11 +50,19 @@ pub enum PagerOp {
     ReadAheadHit,
     /// A read-ahead page left RAM untouched.
     ReadAheadUnused,
+    /// Pages are in view of which nothing was told before; the argument is how many, from the page on:
+    /// 1 to [`IN_VIEW_MAX`].
+    InView,
+    /// Pages are no more: unmapped, or discarded; the argument is how many, from the page on.
+    Gone,
 }
+
+/// Pages that one [`PagerOp::InView`] tells of, at most: each is gone through.
+pub const IN_VIEW_MAX: u64 = 4096;
 
 impl PagerOp {
     /// All, in the order of their numbers in a file.
-    pub const ALL: [PagerOp; 9] = [
+    pub const ALL: [PagerOp; 11] = [
         PagerOp::MajorFault,
         PagerOp::SoftFault,
         PagerOp::FirstTouch,
@@ -64,6 +72,8 @@ impl PagerOp {
         PagerOp::ReadAhead,
         PagerOp::ReadAheadHit,
         PagerOp::ReadAheadUnused,
+        PagerOp::InView,
+        PagerOp::Gone,
     ];
 
     /// The name in text formats.
@@ -79,7 +89,15 @@ impl PagerOp {
             PagerOp::ReadAhead => "read_ahead",
             PagerOp::ReadAheadHit => "read_ahead_hit",
             PagerOp::ReadAheadUnused => "read_ahead_unused",
+            PagerOp::InView => "in_view",
+            PagerOp::Gone => "gone",
         }
+    }
+
+    /// May it have this argument?
+    #[must_use]
+    pub fn takes(self, argument: u64) -> bool {
+        self != PagerOp::InView || (1..=IN_VIEW_MAX).contains(&argument)
     }
 }
 

@@ -10,12 +10,14 @@
 //! files and objects) is of pages with content: their first touch brings it, as a store. Otherwise
 //! they would be empty, and cost nothing to lose.
 
+use super::csv::{BLOCKS_NOTE, NO_UNIT_NOTE, NUMBERS_NOTE};
 use super::open::{Format, open};
 use super::oracle::OBJECTS_NOTE;
 use super::record::{AccessKind, AccessRecord, Record};
-use super::sightings::{Learned, Sightings};
+use super::sightings::{GoneRecord, Learned, Sighting, Sightings};
 use super::{RecordReader, TraceError};
 use crate::workload::{Access, RegionSpec, Workload, WorkloadError};
+use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -37,6 +39,10 @@ pub struct TraceWorkload {
     regions: Vec<RegionSpec>,
     /// Declared since the first access, and not taken yet.
     late_regions: Vec<RegionSpec>,
+    /// Pages that go before the next access.
+    goes: Option<GoneRecord>,
+    /// Pages that have gone, not taken yet.
+    gone: Vec<GoneRecord>,
     threads: HashMap<u32, u16>,
     /// By small number: the time of the last access.
     clocks: Vec<u64>,
@@ -48,8 +54,21 @@ pub struct TraceWorkload {
     filled: Option<HashSet<(u16, u64)>>,
     /// An access so far was a store.
     has_stores: bool,
-    /// Its times are those of requests, in whole seconds.
+    /// Its times say nothing about how long a program takes.
     counts_seconds: bool,
+    /// ... as their unit is not known.
+    has_no_unit: bool,
+    /// Its pages are those of a disk, one a request.
+    is_of_blocks: bool,
+}
+
+/// What counts as a page each, whatever its size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Counted {
+    /// `objects` or `requests`.
+    pub what: &'static str,
+    /// Their mean size, if the trace has sizes.
+    pub bytes_mean: Option<u64>,
 }
 
 impl TraceWorkload {
@@ -71,6 +90,7 @@ impl TraceWorkload {
         let mut first = None;
         let mut live = false;
         let mut file_calls = 0;
+        let (mut counts_seconds, mut has_no_unit, mut is_of_blocks) = (renumber, false, false);
         while first.is_none() {
             match reader.next_record()? {
                 Some(Record::Region(region)) if region.end > VPN_LIMIT => {
@@ -81,16 +101,19 @@ impl TraceWorkload {
                 Some(Record::Pager(record)) => {
                     live = true;
                     sightings.note(&record);
-                    first = sightings.take();
+                    first = take_access(&mut sightings);
                 }
                 Some(Record::File(_)) => file_calls += 1,
                 Some(Record::Name(name)) => {
-                    renumber |= name.text == OBJECTS_NOTE;
+                    renumber |= [OBJECTS_NOTE, NUMBERS_NOTE].contains(&name.text.as_str());
+                    has_no_unit |= name.text == NO_UNIT_NOTE;
+                    counts_seconds |= name.text == OBJECTS_NOTE || has_no_unit;
+                    is_of_blocks |= name.text == BLOCKS_NOTE;
                     sightings.hear(&name.text);
                 }
                 None => {
                     sightings.end();
-                    first = Some(sightings.take().ok_or(TraceError::NoAccesses { file_calls })?);
+                    first = Some(take_access(&mut sightings).ok_or(TraceError::NoAccesses { file_calls })?);
                 }
             }
         }
@@ -102,13 +125,17 @@ impl TraceWorkload {
             sightings,
             regions,
             late_regions: Vec::new(),
+            goes: None,
+            gone: Vec::new(),
             threads: HashMap::new(),
             clocks: Vec::new(),
             memo: (0, u16::MAX),
             renumber: renumber.then(HashMap::new),
             filled: None,
             has_stores: false,
-            counts_seconds: renumber,
+            counts_seconds,
+            has_no_unit,
+            is_of_blocks,
         })
     }
 
@@ -119,10 +146,27 @@ impl TraceWorkload {
     }
 
     /// Whether its times say nothing about how long a program takes: oracleGeneral has whole
-    /// seconds.
+    /// seconds, and of some CSV the unit is not known.
     #[must_use]
     pub fn counts_seconds(&self) -> bool {
         self.counts_seconds
+    }
+
+    /// Is it not known what its times count?
+    #[must_use]
+    pub fn has_no_unit(&self) -> bool {
+        self.has_no_unit
+    }
+
+    /// After the last access: what counts as a page each, if the trace is of such things.
+    #[must_use]
+    pub fn counted(&self) -> Option<Counted> {
+        let what = match (&self.renumber, self.is_of_blocks) {
+            (Some(_), _) => "objects",
+            (None, true) => "requests",
+            (None, false) => return None,
+        };
+        Some(Counted { what, bytes_mean: self.reader.sizes().and_then(super::Sizes::mean) })
     }
 
     /// The RAM of the run that a live trace is of, if it says so.
@@ -209,17 +253,35 @@ impl TraceWorkload {
     }
 }
 
-impl Workload for TraceWorkload {
-    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+/// The next access, whatever goes before it.
+fn take_access(sightings: &mut Sightings) -> Option<AccessRecord> {
+    loop {
+        if let Sighting::Access(access) = sightings.take()? {
+            return Some(access);
+        }
+    }
+}
+
+/// What a trace comes to next.
+enum Step {
+    Access(Access),
+    Gone(GoneRecord),
+    End,
+}
+
+impl TraceWorkload {
+    fn step(&mut self) -> Result<Step, WorkloadError> {
         if let Some(first) = self.first.take() {
-            return self.access(first).map(Some);
+            return self.access(first).map(Step::Access);
         }
         loop {
-            if let Some(access) = self.sightings.take() {
-                return self.access(access).map(Some);
+            match self.sightings.take() {
+                Some(Sighting::Access(access)) => return self.access(access).map(Step::Access),
+                Some(Sighting::Gone(gone)) => return Ok(Step::Gone(gone)),
+                None => {}
             }
             match self.reader.next_record() {
-                Ok(Some(Record::Access(record))) => return self.access(record).map(Some),
+                Ok(Some(Record::Access(record))) => return self.access(record).map(Step::Access),
                 Ok(Some(Record::Pager(record))) => self.sightings.note(&record),
                 Ok(Some(Record::Name(name))) => self.sightings.hear(&name.text),
                 Ok(Some(Record::Region(region))) if region.end > VPN_LIMIT => {
@@ -229,11 +291,50 @@ impl Workload for TraceWorkload {
                 Ok(Some(Record::File(_))) => {}
                 Ok(None) => {
                     self.sightings.end();
-                    return self.sightings.take().map(|access| self.access(access)).transpose();
+                    match self.sightings.take() {
+                        Some(Sighting::Access(access)) => return self.access(access).map(Step::Access),
+                        Some(Sighting::Gone(_)) => {}
+                        None => return Ok(Step::End),
+                    }
                 }
                 Err(error) => return Err(self.fails(error)),
             }
         }
+    }
+}
+
+impl Workload for TraceWorkload {
+    fn next(&mut self) -> Result<Option<Access>, WorkloadError> {
+        loop {
+            match self.step()? {
+                Step::Access(access) => return Ok(Some(access)),
+                Step::Gone(_) => {}
+                Step::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Ends early where pages go: what is added was touched before that, and whoever asks for more has got
+    /// over it.
+    fn fill(&mut self, batch: &mut Vec<Access>, most: usize) -> Result<(), WorkloadError> {
+        self.gone.extend(self.goes.take());
+        let full = batch.len() + most;
+        while batch.len() < full {
+            match self.step()? {
+                Step::Access(access) => batch.push(access),
+                Step::Gone(gone) if batch.is_empty() => self.gone.push(gone),
+                Step::Gone(gone) => {
+                    self.goes = Some(gone);
+                    break;
+                }
+                Step::End => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_gone(&mut self) -> Vec<GoneRecord> {
+        std::mem::take(&mut self.gone)
     }
 
     fn regions(&self) -> Vec<RegionSpec> {
@@ -251,8 +352,54 @@ mod tests {
     use super::*;
     use overspill_mm::types::RegionKind;
 
+    /// Of lines in the order in which CSV is written.
     fn workload(text: &'static str, renumber: bool) -> Result<TraceWorkload, TraceError> {
+        let text = format!("time_ns,thread,space,page,op,argument,file,offset,bytes\n{text}");
+        named(text.leak(), renumber)
+    }
+
+    fn named(text: &'static str, renumber: bool) -> Result<TraceWorkload, TraceError> {
         TraceWorkload::new(Box::new(CsvReader::new(text.as_bytes())), "test".to_owned(), renumber)
+    }
+
+    /// *The story:* hashes were refused, seconds were nanoseconds, and nobody heard that an object of 64 KiB
+    /// is a page.
+    #[test]
+    fn what_is_known_of_a_public_trace_is_known_of_its_copies() {
+        let text = "time,obj_id,size\n1,0xdeadbeefdeadbeef,60000\n2,5,70000\n";
+        let mut trace = named(text, false).expect("a trace");
+        let all: Vec<_> = std::iter::from_fn(|| trace.next().expect("no error")).map(|a| a.vpn).collect();
+        assert_eq!(all, [FIRST_VPN, FIRST_VPN + 1]);
+        assert!(trace.counts_seconds() && trace.has_no_unit());
+        assert_eq!(trace.counted(), Some(Counted { what: "objects", bytes_mean: Some(65_000) }));
+        let (mut reader, mut own) = (CsvReader::new(text.as_bytes()), Vec::new());
+        let mut writer = super::super::own::Writer::new(&mut own).expect("no error");
+        let selection = super::super::convert::Selection::default();
+        super::super::convert::copy(&mut reader, &mut writer, &selection, &mut |_| {}).expect("no error");
+        let reader = super::super::own::Reader::new(std::io::Cursor::new(own)).expect("a trace");
+        let mut copy = TraceWorkload::new(Box::new(reader), "copy".to_owned(), false).expect("a trace");
+        assert_eq!(copy.next().expect("no error").map(|access| access.vpn), Some(FIRST_VPN));
+        assert!(copy.counts_seconds() && copy.has_no_unit());
+        assert_eq!(copy.counted(), Some(Counted { what: "objects", bytes_mean: None }));
+        let disk = named("time_ns,lba\n1,16\n", false).expect("a trace");
+        assert!(!disk.counts_seconds() && disk.counted().is_some_and(|counted| counted.what == "requests"));
+        assert_eq!(named("time_ns,page\n1,16\n", false).expect("a trace").counted(), None);
+    }
+
+    /// *The story:* pages that a program had given back stayed in the simulated RAM.
+    #[test]
+    fn what_goes_is_told_between_what_is_before_and_after() {
+        let text = "1,0,0,100,in_view,3\n2,0,0,200,first_touch\n3,0,0,101,gone,2\n4,0,0,101,first_touch\n";
+        let mut trace = workload(text, false).expect("a trace");
+        let mut filled = || {
+            let mut batch = Vec::new();
+            trace.fill(&mut batch, 512).expect("no error");
+            let pages: Vec<u64> = batch.iter().map(|access| access.vpn).collect();
+            (pages, trace.take_gone())
+        };
+        assert_eq!(filled(), (vec![100, 101, 102, 200], vec![]));
+        assert_eq!(filled(), (vec![101], vec![GoneRecord { space: 0, start: 101, end: 103 }]));
+        assert_eq!(filled(), (vec![], vec![]));
     }
 
     #[test]
@@ -319,7 +466,7 @@ mod tests {
     fn a_trace_without_accesses_says_what_it_has() {
         let Err(error) = workload("5,1,,,file_read,,0,0,4096\n", false) else { panic!("it was accepted") };
         assert!(error.to_string().contains("no page accesses in it, only 1 call on files"), "{error}");
-        let Err(error) = workload("# nothing\n", false) else { panic!("it was accepted") };
+        let Err(error) = named("# nothing\n", false) else { panic!("it was accepted") };
         assert!(error.to_string().starts_with("there are no page accesses in it: "), "{error}");
     }
 }

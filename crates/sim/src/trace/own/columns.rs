@@ -280,6 +280,9 @@ impl Decoder<'_> {
         let op = self.columns[KINDS].byte()?;
         let op = *PagerOp::ALL.get(usize::from(op)).ok_or("a kind of event is not known")?;
         let argument = self.columns[ARGUMENTS].varint()?;
+        if !op.takes(argument) {
+            return Err("an event tells of more pages than it may, or of none");
+        }
         let Last { time_ns, thread, space, .. } = self.last;
         Ok(PagerRecord { time_ns, vpn, thread, space, op, argument })
     }

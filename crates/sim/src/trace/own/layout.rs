@@ -5,8 +5,8 @@ use crate::trace::TraceError;
 
 /// First bytes of a file. The high bit and the line ends catch transfers as text.
 pub const MAGIC: [u8; 8] = *b"\x89OVTR\r\n\x1a";
-/// The version that is written.
-pub const VERSION: u16 = 1;
+/// The version that is written; those before it are read, too. The second has two more events.
+pub const VERSION: u16 = 2;
 /// Bytes of the file's header.
 pub const HEADER_BYTES: usize = 32;
 /// First bytes of a block.
@@ -128,7 +128,7 @@ pub fn check_file_header(bytes: &[u8; HEADER_BYTES]) -> Result<(), TraceError> {
         return Err(TraceError::damaged(28, "the checksum of the file's header does not match"));
     }
     if u16_at(bytes, 10) as usize != HEADER_BYTES || u32_at(bytes, 12) != PAGE_SHIFT {
-        return Err(TraceError::damaged(10, "header size or page size is not what version 1 has"));
+        return Err(TraceError::damaged(10, "header size or page size is not what traces have"));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::layout::{BLOCK_HEADER_BYTES, FOOTER_BYTES, HEADER_BYTES, RECORDS_MAX}
 use super::{Reader, Seeker, Writer};
 use crate::rng::Rng;
 use crate::trace::record::{
-    AccessKind, AccessRecord, FileOp, FileRecord, NameRecord, PagerOp, PagerRecord, Record,
+    AccessKind, AccessRecord, FileOp, FileRecord, IN_VIEW_MAX, NameRecord, PagerOp, PagerRecord, Record,
 };
 use crate::trace::{RecordReader, RecordWriter, TraceError};
 use crate::workload::RegionSpec;
@@ -54,7 +54,12 @@ fn samples() -> Vec<Record> {
         access(5, 0, u32::MAX),
         access(far - 100, far, 0),
     ];
-    list.extend(PagerOp::ALL.into_iter().enumerate().map(|(n, op)| pager(far - 100 + n as u64, op, far)));
+    list.extend(
+        PagerOp::ALL
+            .into_iter()
+            .enumerate()
+            .map(|(n, op)| pager(far - 100 + n as u64, op, if op.takes(far) { far } else { 7 })),
+    );
     list.extend(
         FileOp::ALL.into_iter().enumerate().map(|(n, op)| file(far - 50 + n as u64, op, far - n as u64)),
     );
@@ -170,7 +175,7 @@ fn errors_name_the_place() {
     newer[8] = 9;
     assert_eq!(
         read(&newer).expect_err("newer").to_string(),
-        "offset 8: trace format version 9 is not known here (newest: 1)"
+        "offset 8: trace format version 9 is not known here (newest: 2)"
     );
     assert_eq!(
         read(b"GIF89a..........................").expect_err("foreign").to_string(),
@@ -207,6 +212,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     let pager = (any::<u64>(), any::<u64>(), 0..PagerOp::ALL.len(), any::<u64>()).prop_map(
         |(time_ns, vpn, op, argument)| {
             let op = PagerOp::ALL[op];
+            let argument = if op.takes(argument) { argument } else { 1 + argument % IN_VIEW_MAX };
             Record::Pager(PagerRecord { time_ns: time_ns >> 8, vpn, thread: 1, space: 0, op, argument })
         },
     );

@@ -16,6 +16,7 @@ pub mod descendants;
 mod divider;
 mod door;
 mod group;
+mod kin;
 mod lending;
 mod objection;
 mod others;

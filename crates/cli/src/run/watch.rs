@@ -4,7 +4,7 @@
 //!
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,11 +26,12 @@ use super::descendants::{
 };
 use super::divider::{Divider, Member, Word};
 use super::group::{self, Group};
+use super::kin::Kin;
 use super::lending::{self, Borrower, Lender, Lending};
 use super::objection::objection;
 use super::others::Others;
 use super::shared_page::{Report, SharedPage};
-use super::sharing::{Doubly, Loans, Sharing, Walked, Walker};
+use super::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
 use super::{status_line, verdict};
 use crate::{human, machine};
 
@@ -151,11 +152,13 @@ struct Watcher {
     kept_bytes: BTreeMap<u32, u64>,
     others: Others,
     sharing: Sharing,
+    kin: Kin,
     lending: Lending,
     /// What was told of loans last.
     loans: Loans,
-    /// Little is free, and more may be had in common than is lent.
+    /// Little is free, and more may be had in common than is lent; or a loan has passed to another lender.
     is_tight: bool,
+    has_passed: bool,
     began: Instant,
 }
 
@@ -194,9 +197,11 @@ impl Watcher {
             kept_bytes: BTreeMap::new(),
             others: Others::default(),
             sharing: Sharing::default(),
+            kin: Kin::default(),
             lending: Lending::default(),
             loans: Loans::new(),
             is_tight: false,
+            has_passed: false,
             began: Instant::now(),
         }
     }
@@ -251,6 +256,7 @@ impl Watcher {
     fn look(&mut self, is_over: bool) {
         let looks = self.descendants.look();
         self.descendants.reap();
+        self.kin.note(&looks);
         self.extras.retain(|pid, _| of_pid(&looks, *pid).is_some());
         for look in &looks {
             self.read_shmem(look);
@@ -266,12 +272,13 @@ impl Watcher {
         }
         if looks.iter().any(|look| !self.census.knows(look.pid)) {
             // Who is new may have told already.
-            self.loans =
-                self.page.reports().map_or_else(|_| Loans::new(), |told| Watcher::loans(&looks, &told));
+            self.loans = self.page.reports().map_or_else(|_| Loans::new(), |told| self.loans(&looks, &told));
         }
         let mut walks = Walks { extras: &self.extras, began: self.began };
-        let known = (&self.loans, self.census.tree_peak_bytes, self.is_tight);
-        let believed = self.sharing.look(&looks, known, &mut walks);
+        let (peak_bytes, is_wanted) = (self.census.tree_peak_bytes, self.is_tight || self.has_passed);
+        let told = Told { kin: &self.kin, loans: &self.loans, peak_bytes, is_wanted };
+        let believed = self.sharing.look(&looks, &told, &mut walks);
+        self.has_passed &= !self.sharing.has_walked();
         self.census.note_peak(believed);
         if is_over {
             self.census.note_peak(self.sharing.believed(self.census.tree_peak_bytes));
@@ -402,7 +409,7 @@ impl Watcher {
             }
         }
         let mut walks = Walks { extras: &self.extras, began: self.began };
-        self.sharing.walk_now(looks, &self.loans, &mut walks);
+        self.sharing.walk_now(looks, (&self.kin, &self.loans), &mut walks);
         let mut managed = self.page.reports().ok()?;
         managed.retain(|report| !report.is_over);
         let tells = |look: &&Look| !self.sharing.is_silent(look.pid);
@@ -514,7 +521,7 @@ impl Watcher {
         let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
         self.census.need(self.needed(looks, &managed), blank);
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
-        self.loans = Watcher::loans(looks, &managed);
+        self.loans = self.loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
         self.census.note_unpaged(self.unpaged_bytes);
@@ -541,12 +548,13 @@ impl Watcher {
     }
 
     /// Children of fork that tell what they have of their parents, and these.
-    fn loans(looks: &[Look], managed: &[Report]) -> Loans {
+    fn loans(&self, looks: &[Look], managed: &[Report]) -> Loans {
         let mut loans = Loans::new();
+        let pids = borrowing(looks, managed);
         for (look, report) in borrowers(looks, managed) {
             loans.insert(look.pid, report.borrowed_bytes);
-            if let Some(parent) = of_pid(looks, look.parent) {
-                loans.entry(parent.pid).or_insert(0);
+            if let Some(elder) = self.kin.elder(looks, look, |other| !pids.contains(&other.pid)) {
+                loans.entry(elder.pid).or_insert(0);
             }
         }
         loans
@@ -555,14 +563,18 @@ impl Watcher {
     /// Takes back of loans what their parents have not any more, and gives anew what faults were
     /// taken for copies that were none.
     fn lend(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
+        let pids = borrowing(looks, managed);
         let borrower = |(look, report): (&Look, &Report)| {
-            let (pid, parent, word) = (report.pid, look.parent, report.loan);
-            Borrower { pid, claim: report.claim(), parent, word }
+            let elder = self.kin.elder(looks, look, |other| !pids.contains(&other.pid));
+            let (pid, parent, word) = (report.pid, elder.map_or(0, |elder| elder.pid), report.loan);
+            let own_bytes = look.anon_bytes.saturating_sub(report.borrowed_bytes);
+            Borrower { pid, claim: report.claim(), parent, word, own_bytes }
         };
         let borrowers: Vec<Borrower> = borrowers(looks, managed).map(borrower).collect();
         for (claim, word) in self.lending.look(&borrowers, |pid| lender(looks, pid)) {
             self.page.lend(claim, word)?;
         }
+        self.has_passed |= self.lending.take_passed();
         self.renew(looks, managed, &borrowers)?;
         self.is_tight = self.worth_renewing(looks, managed) && self.page.free_bytes()? < self.tight_bytes();
         Ok(())
@@ -574,7 +586,9 @@ impl Watcher {
     /// *The story:* children of children were walked by nobody. A shell of 19 MiB that started shells, each
     /// of which started some, paged in 30.
     fn renew(&mut self, looks: &[Look], managed: &[Report], borrowers: &[Borrower]) -> io::Result<()> {
-        let walked = |pid: u32| Some((self.sharing.walked(pid)?, eldest(looks, pid)?));
+        let pids = borrowing(looks, managed);
+        let eldest = |pid: u32| self.kin.eldest(looks, pid, |other| !pids.contains(&other.pid));
+        let walked = |pid: u32| Some((self.sharing.walked(pid)?, eldest(pid)?));
         #[derive(Default)]
         struct Family<'a> {
             common: u64,
@@ -698,6 +712,11 @@ fn borrowers<'a>(looks: &'a [Look], managed: &'a [Report]) -> impl Iterator<Item
     managed.iter().filter(has_loan).filter_map(look)
 }
 
+/// Their numbers.
+fn borrowing(looks: &[Look], managed: &[Report]) -> BTreeSet<u32> {
+    borrowers(looks, managed).map(|(look, _)| look.pid).collect()
+}
+
 /// What a parent of the tree has now.
 fn lender(looks: &[Look], pid: u32) -> Option<Lender> {
     let look = of_pid(looks, pid).filter(|look| !look.is_guest)?;
@@ -712,18 +731,6 @@ fn part_of(bytes: u64, most: u64, all: u64) -> u64 {
 
 fn shmem_bytes(extras: &BTreeMap<u32, Extra>, look: &Look) -> u64 {
     extras.get(&look.pid).map_or(0, |extra| extra.shmem_bytes)
-}
-
-/// The oldest ancestor of a process that runs the same program, each the parent of the next.
-fn eldest(looks: &[Look], pid: u32) -> Option<u32> {
-    let mut look = of_pid(looks, pid)?;
-    for _ in looks {
-        match of_pid(looks, look.parent).filter(|parent| parent.program_pages == look.program_pages) {
-            Some(parent) => look = parent,
-            None => break,
-        }
-    }
-    Some(look.pid)
 }
 
 struct Walks<'a> {

@@ -302,6 +302,7 @@ impl Agent {
             engine.trace_to(ring);
         }
         engine.watch_lending(lend::lent(), core::mem::take(&mut self.pipes));
+        engine.watch_rings(lend::rings());
         engine.watch_guards(guards::installed());
         if let Some(memory) = &memory {
             engine.read_by(memory.clone());

@@ -152,6 +152,18 @@ pub fn stays_away(errno: Errno) {
     }
 }
 
+/// No thread could be made, so no agent begins here: the launcher is told by the program's own thread, where
+/// /proc leads to it. Nothing stays open.
+pub fn tell_failure(address: Address, errno: Errno) {
+    let Ok(Found { shared, pid, .. }) = address.look(shared()) else { return };
+    SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    let resident = ResidentReader::open().and_then(|reader| reader.read());
+    let program_pages = resident.unwrap_or_default().program_pages as u32;
+    if let Some(process) = claim(shared, pid, program_pages) {
+        give_up(process, Failure { step: retire::START_THREAD, errno });
+    }
+}
+
 /// A child of fork has no place as yet: its parent's is its parent's.
 pub fn forget_place() {
     let parent = PLACE.swap(core::ptr::null_mut(), Ordering::AcqRel);

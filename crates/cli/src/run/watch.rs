@@ -547,7 +547,8 @@ impl Watcher {
     fn needed(&mut self, looks: &[Look], managed: &[Report]) -> u64 {
         let heir = |report: &Report| {
             let look = of_pid(looks, report.pid).filter(|look| report.is_of(look))?;
-            let elder = self.kin.elder(looks, look, |_| false);
+            let runs_same = |elder: &&Look| look.runs(elder.program_pages, elder.program_stamp);
+            let elder = self.kin.elder(looks, look, |_| false).filter(runs_same);
             let [inherited_bytes, gone_bytes] =
                 ["inherited_bytes", "inherited_gone_bytes"].map(|name| report.counter(name));
             let (pid, claim, elder) = (report.pid, report.claim(), elder.map(|elder| elder.pid));

@@ -400,7 +400,9 @@ impl Engine {
     /// The pages that its parent had out, of memory that is managed by now, with all that is in view.
     pub fn inherit(&mut self, estate: &Estate) {
         for (_, slot, sum) in estate.pages() {
-            self.sums.inherit(slot.0, sum);
+            if let Some(hash) = self.sums.inherit(slot.0, sum) {
+                self.fingerprints.inherit(slot.0, hash);
+            }
         }
         self.heirs.sealed_ever = estate.runs.iter().map(|run| run.count).sum();
         for run in &estate.runs {

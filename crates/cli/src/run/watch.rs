@@ -545,10 +545,12 @@ impl Watcher {
 
     /// What the tree would hold now with RAM enough, what several have together once.
     fn needed(&mut self, looks: &[Look], managed: &[Report]) -> u64 {
+        let inherits = |report: &&Report| report.counter("inherited_bytes") > 0;
+        let heirs: BTreeSet<u32> = managed.iter().filter(inherits).map(|report| report.pid).collect();
         let heir = |report: &Report| {
             let look = of_pid(looks, report.pid).filter(|look| report.is_of(look))?;
             let runs_same = |elder: &&Look| look.runs(elder.program_pages, elder.program_stamp);
-            let elder = self.kin.elder(looks, look, |_| false).filter(runs_same);
+            let elder = self.kin.elder(looks, look, |other| !heirs.contains(&other.pid)).filter(runs_same);
             let [inherited_bytes, gone_bytes] =
                 ["inherited_bytes", "inherited_gone_bytes"].map(|name| report.counter(name));
             let (pid, claim, elder) = (report.pid, report.claim(), elder.map(|elder| elder.pid));

@@ -51,7 +51,11 @@ fn daemon(context: &Context) -> Outcome {
         let (told, out) = (figure(&finished, "tree_peak_bytes")?, figure(&finished, "pswpout").unwrap_or(0));
         let verdict = kind(finished.report()?);
         let what = format!("{held} MiB: {verdict}, {} MiB, {out} pages went out", told / MIB);
-        ensure!(verdict == "fits" && told < (held + held / 8) * MIB && out == 0, "{}", finished.complain(&what));
+        ensure!(
+            verdict == "fits" && told < (held + held / 8) * MIB && out == 0,
+            "{}",
+            finished.complain(&what)
+        );
     }
     Ok(())
 }
@@ -90,7 +94,11 @@ fn tables(context: &Context) -> Outcome {
     let finished = run(context, "tables", &["tables", "60"], 48 * MIB, &[])?;
     finished.succeeded()?;
     let told = verdict_text(&finished)?;
-    ensure!(kind(finished.report()?) == "exceeded" && told.contains("page tables"), "{}", finished.complain(&told));
+    ensure!(
+        kind(finished.report()?) == "exceeded" && told.contains("page tables"),
+        "{}",
+        finished.complain(&told)
+    );
     Ok(())
 }
 
@@ -114,12 +122,11 @@ fn capabilities(context: &Context) -> Outcome {
     let given = context.path("sums-given");
     std::fs::copy(&program, &given).map_err(|error| error.to_string())?;
     give_capability(&given)?;
-    let finished =
-        Launch::new(context, "sums-capabilities", packages::program("setpriv", "util-linux")?)
-            .args(["--reuid", "65534", "--clear-groups", &text(&given), "plain", "20"])
-            .ram(64 * MIB)
-            .timeout(60)
-            .run()?;
+    let finished = Launch::new(context, "sums-capabilities", packages::program("setpriv", "util-linux")?)
+        .args(["--reuid", "65534", "--clear-groups", &text(&given), "plain", "20"])
+        .ram(64 * MIB)
+        .timeout(60)
+        .run()?;
     unmanaged(&finished, "given file capabilities")
 }
 
@@ -130,7 +137,8 @@ fn give_capability(path: &Path) -> Outcome {
     let file = std::ffi::CString::new(text(path)).map_err(|error| error.to_string())?;
     let name = c"security.capability";
     // SAFETY: two strings that end, and a value of that length.
-    let result = unsafe { libc::setxattr(file.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
+    let result =
+        unsafe { libc::setxattr(file.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
     let error = std::io::Error::last_os_error();
     ensure!(result == 0, "capabilities of {}: {error}", path.display());
     Ok(())

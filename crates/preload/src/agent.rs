@@ -51,7 +51,9 @@ use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, merging, 
 
 use borrowing::Borrowing;
 use enlisting::place_of;
-pub use enlisting::{Beginning, Mission, enlist, forget_place, has_elder, path, stays_away, tell_failure, tree};
+pub use enlisting::{
+    Beginning, Mission, enlist, forget_place, has_elder, path, stays_away, tell_failure, tree,
+};
 use forking::Linger;
 use halting::Halt;
 use leaving::leave;

@@ -114,8 +114,7 @@ mod tests {
         let looks = [process(5, 1, 9), process(8, 1, 9), process(9, 8, 9)];
         let mut kin = Kin::default();
         kin.note(&looks);
-        let elder =
-            |may_be: fn(&Look) -> bool| kin.elder(&looks, &looks[1], may_be).map(|look| look.pid);
+        let elder = |may_be: fn(&Look) -> bool| kin.elder(&looks, &looks[1], may_be).map(|look| look.pid);
         assert_eq!((elder(|_| true), elder(|_| false)), (Some(5), None));
         assert_eq!(elder(|look| look.pid == 9), None, "that is its own child");
     }

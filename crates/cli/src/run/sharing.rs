@@ -185,10 +185,11 @@ impl Sharing {
             let held = Doubly { anon_bytes: look.anon_bytes, shmem_bytes: walker.shmem_bytes(look) };
             let (program_pages, first_ns) = (look.program_pages, now);
             let first = || Known {
-                born: kin.elder(looks, look, |other| before.contains(&other.pid)).map_or_else(
-                    Doubly::default,
-                    |elder| born(look, elder, held.shmem_bytes.min(walker.shmem_bytes(elder))),
-                ),
+                born: kin
+                    .elder(looks, look, |other| before.contains(&other.pid))
+                    .map_or_else(Doubly::default, |elder| {
+                        born(look, elder, held.shmem_bytes.min(walker.shmem_bytes(elder)))
+                    }),
                 program_pages,
                 first_ns,
                 ..Known::default()

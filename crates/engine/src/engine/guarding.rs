@@ -54,7 +54,9 @@ impl Engine {
             id.is_some_and(|id| self.mm.state(id) != State::Untouched)
         };
         let mut gone: Vec<AddressRange> = Vec::new();
-        for page in guarded.into_iter().flat_map(|run| run.step_by(PAGE_SIZE)).filter(|page| has_content(*page)) {
+        for page in
+            guarded.into_iter().flat_map(|run| run.step_by(PAGE_SIZE)).filter(|page| has_content(*page))
+        {
             match gone.last_mut().filter(|last| last.end == page) {
                 Some(last) => last.end += PAGE_SIZE,
                 None => gone.push(page..page + PAGE_SIZE),

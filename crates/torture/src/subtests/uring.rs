@@ -103,7 +103,9 @@ pub fn guards(context: &mut Context) -> Outcome {
     let mut ring = ring()?;
     let first = memory.pages() / 4;
     context.cool(&memory)?;
-    if advise(&mut ring, &memory, first..first + GUARDED, MADV_GUARD_INSTALL)? != 0 || !is_told(&memory, first)? {
+    if advise(&mut ring, &memory, first..first + GUARDED, MADV_GUARD_INSTALL)? != 0
+        || !is_told(&memory, first)?
+    {
         // A kernel before 6.15: no guards, or nothing that tells them from what is swapped out.
         return context.sabotage_status();
     }

@@ -30,13 +30,8 @@ pub(crate) enum Io {
 }
 
 impl Io {
-    /// Opens io_uring, or threads where it is refused or not wanted; or where the process may have no thread
-    /// more: io_uring wants some, too.
-    ///
-    /// *The story:* with two threads allowed, one of them the agent, each write to a file that had to grow
-    /// waited for one that could not be made: 192 MiB in 64 took 4.3 s in place of 0.5.
+    /// Opens io_uring, or threads where it is refused or not wanted.
     pub fn new(use_uring: bool) -> Result<Self, Errno> {
-        let use_uring = use_uring && IoEngine::can_have_workers();
         if use_uring && let Ok(ring) = Ring::best(ENTRIES, COMPLETIONS) {
             return Ok(Io::Ring(ring));
         }

@@ -2,7 +2,7 @@
    daemon: holds so much, and makes a daemon that reads it, whose parent ends.
    reader: holds so much, and forks a child that reads it.
    secret: of memfd_secret; 77: there is none. tables: GiB of which a page each 2 MiB is read.
-   alone: goes into a group of processes at PLACE that may have MIB of them, and becomes `plain 40`.
+   alone: goes into a group of processes at PLACE that may have MIB of them, and becomes `plain 80`.
    bare: becomes `plain MIB` by the bare instruction, with no environment. plain: holds so much. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PAGE 4096
+/* The launcher has looked by then. */
+#define WHILE 500000
 
 static unsigned long mixed(unsigned long number) {
     number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9;
@@ -57,7 +58,7 @@ int main(int count, char **words) {
     if (!strcmp(kind, "alone") && count > 3) {
         put(words[3], "pids.max", words[2]);
         put(words[3], "cgroup.procs", "0");
-        execl(words[0], words[0], "plain", "40", NULL);
+        execl(words[0], words[0], "plain", "80", NULL);
         return 6;
     }
     if (!strcmp(kind, "bare")) {
@@ -78,7 +79,7 @@ int main(int count, char **words) {
         if (memory == MAP_FAILED)
             return 3;
         fill(memory, bytes);
-        sleep(1);
+        usleep(WHILE);
         return !is_right(memory, bytes);
     }
     if (!strcmp(kind, "tables")) {
@@ -86,7 +87,7 @@ int main(int count, char **words) {
         madvise(memory, number << 30, MADV_NOHUGEPAGE);
         for (size_t at = 0; at < number << 30; at += 2 << 20)
             (void)*(volatile char *)(memory + at);
-        sleep(1);
+        usleep(WHILE);
         return 0;
     }
     char *memory = mapped(bytes, 0);
@@ -105,7 +106,7 @@ int main(int count, char **words) {
         if (fork())
             _exit(0);
         char word = !is_right(memory, bytes);
-        sleep(1);
+        usleep(WHILE);
         return write(tells[1], &word, 1) != 1;
     }
     if (!strcmp(kind, "reader")) {
@@ -115,6 +116,6 @@ int main(int count, char **words) {
         wait(&status);
         return status != 0;
     }
-    sleep(1);
+    usleep(WHILE);
     return !is_right(memory, bytes);
 }

@@ -154,7 +154,7 @@ extern "C" fn worker(pool: *mut ()) {
 
 impl ThreadEngine {
     pub(super) fn new(depth: u32, workers: u32) -> Result<ThreadEngine, Errno> {
-        assert!((1..=DEPTH_MAX).contains(&depth) && (1..=WORKERS_MAX).contains(&workers));
+        assert!((1..=DEPTH_MAX).contains(&depth) && workers <= WORKERS_MAX);
         let memory = Mapping::anon(size_of::<Pool>().next_multiple_of(PAGE_SIZE), Prot::RW)?;
         crate::mem::name(memory.range(), c"overspill io");
         let pool = memory.as_ptr::<Pool>();

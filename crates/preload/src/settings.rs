@@ -8,12 +8,10 @@ use overspill_engine::{Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
 use overspill_sys::file::{self, Open};
-use overspill_sys::io::IoEngine;
 use overspill_sys::pagemap::Pagemap;
 use overspill_sys::procfs::{self, Limit};
 
 use crate::aside::frames;
-use crate::filters;
 use crate::launcher::Files;
 
 /// With a limit below this the agent does without the descriptors that it need not have.
@@ -52,7 +50,7 @@ pub fn of(shared: &'static Shared, process: &Process, files: Files, pagemap: Opt
         swap_bytes_max: config.swap_bytes_max,
         claims: if has(flags::PER_PROCESS) { None } else { Claims::of(shared, process) },
         use_move: !has(flags::NO_MOVE),
-        use_uring: is_rich && !has(flags::NO_URING) && may_have_threads(),
+        use_uring: is_rich && !has(flags::NO_URING),
         poll_idle: is_rich && has(flags::POLL_IDLE),
         user_mode_only: false,
         policy: policy_of(config, frames(config.ram_bytes)),
@@ -65,14 +63,6 @@ pub fn of(shared: &'static Shared, process: &Process, files: Files, pagemap: Opt
         encrypt: has(flags::ENCRYPT),
         pagemap,
     }
-}
-
-/// May the process have one thread more? io_uring wants some.
-///
-/// *The story:* of two that were allowed one was the agent. Each write to a file that had to grow waited for
-/// one that could not be made: 192 MiB in 64 took 4.3 s in place of 0.5.
-fn may_have_threads() -> bool {
-    filters::is_filtered() || IoEngine::can_have_workers()
 }
 
 /// Does a file of the launcher's stand for this place? Not for an area that this process can open.

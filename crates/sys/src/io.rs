@@ -50,12 +50,6 @@ impl IoEngine {
         ThreadEngine::new(depth, workers).map(IoEngine::Threads)
     }
 
-    /// Can a thread be made, as far as one can be told by making it?
-    #[must_use]
-    pub fn can_have_workers() -> bool {
-        ThreadEngine::can_have_workers()
-    }
-
     /// io_uring where it works, otherwise `workers` threads.
     pub fn best(depth: u32, workers: u32) -> Result<IoEngine, Errno> {
         IoEngine::ring(depth).or_else(|_| IoEngine::threads(depth, workers))

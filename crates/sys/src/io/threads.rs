@@ -144,8 +144,6 @@ impl Request {
     }
 }
 
-extern "C" fn nothing(_: *mut ()) {}
-
 extern "C" fn worker(pool: *mut ()) {
     thread::set_name(c"overspill-io");
     // SAFETY: the engine joins its workers before the pool goes away; all access through it is synchronised.
@@ -190,15 +188,6 @@ impl ThreadEngine {
             }
         }
         Ok(engine)
-    }
-
-    /// Can a thread be made, as far as one can be told by making it?
-    pub(super) fn can_have_workers() -> bool {
-        // SAFETY: it uses nothing.
-        let made = unsafe {
-            thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, nothing, core::ptr::null_mut())
-        };
-        made.map(Thread::join) != Err(Errno::AGAIN)
     }
 
     /// The memory that workers and engine share.

@@ -30,6 +30,7 @@ mod real;
 mod sampler;
 mod scratch;
 mod status;
+mod sums;
 mod swap_areas;
 mod swap_bounds;
 mod swap_encrypt;
@@ -137,6 +138,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(citizens::tests());
         tests.extend(trees::tests());
         tests.extend(lost_limits::tests());
+        tests.extend(sums::tests());
         tests.extend(launcher::tests());
         tests.extend(entry::tests());
         tests.extend(bounds::tests(context, selected));

@@ -34,6 +34,8 @@ const LOOK_NS: Nanos = 2_000_000;
 const LOOK_SHARE: u64 = 100;
 /// Sockets are asked so often, since that takes a descriptor of each for an instant.
 const SOCKETS_NS: Nanos = 500_000_000;
+/// An io_uring is looked for so often where something may be lent, and nobody looks for anything else.
+const RINGS_NS: Nanos = 500_000_000;
 
 /// What is known of the program's lending.
 #[derive(Default)]
@@ -49,6 +51,11 @@ pub(crate) struct Lending {
     /// The next look, and the next question to sockets.
     next_look: Nanos,
     next_sockets: Nanos,
+    /// Set before the program makes an io_uring by a call that is seen; or one was found. The next look
+    /// for one.
+    rings: Option<&'static AtomicBool>,
+    has_ring: bool,
+    next_rings: Nanos,
 }
 
 impl Lending {
@@ -56,6 +63,34 @@ impl Lending {
     /// it began with.
     pub fn watch(&mut self, lent: &'static AtomicBool, pipes: Pipes) {
         (self.lent, self.pipes) = (Some(lent), pipes);
+    }
+
+    /// `rings` is set before the program makes an io_uring by a call that is seen.
+    pub fn watch_rings(&mut self, rings: &'static AtomicBool) {
+        self.rings = Some(rings);
+    }
+
+    /// Has the program an io_uring, or had it one, as far as that was found?
+    pub fn has_ring(&mut self, now: Nanos) -> bool {
+        self.has_ring |= self.rings.is_some_and(|rings| rings.load(SeqCst));
+        // Else a look at descriptors would have found it, before a frame was used again.
+        if !self.has_ring && !self.allows() && now >= self.next_rings {
+            self.next_rings = now + RINGS_NS;
+            self.has_ring = self.finds_ring();
+        }
+        self.has_ring
+    }
+
+    fn finds_ring(&mut self) -> bool {
+        let mut has_ring = false;
+        let mut look = |table: &Table| {
+            table.for_each(|descriptor| {
+                has_ring |= descriptor.kind == Kind::Uring;
+                !has_ring
+            })
+        };
+        // Where descriptors cannot be seen there may be one.
+        Table::open().and_then(|table| look(&table)).is_err() || has_ring
     }
 
     /// May frames be used again that are given back at once where they may not? Without a look.
@@ -105,13 +140,14 @@ impl Lending {
     }
 
     fn look_at_table(&mut self, sockets: bool) -> Result<bool, Errno> {
-        let Lending { table, pipes, .. } = self;
+        let Lending { table, pipes, has_ring, .. } = self;
         let table = match table {
             Some(table) => table,
             None => table.insert(Table::open()?),
         };
         let mut is_lender = Ok(false);
         table.for_each(|Descriptor { number, kind }| {
+            *has_ring |= kind == Kind::Uring;
             is_lender = match kind {
                 Kind::Uring | Kind::Unknown => Ok(true),
                 Kind::Socket => socket_may_lend(sockets.then(|| table.lends(number))),

@@ -73,7 +73,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -302,6 +302,10 @@ counters! {
     blank_bytes,
     /// The most seen of both together.
     needed_most_peak_bytes,
+    /// Bytes that a fork left in slots, and that were not stored to since.
+    inherited_bytes,
+    /// Bytes that have gone of all that lay in slots that kin may know.
+    inherited_gone_bytes,
     /// Anonymous memory that cannot be paged, without the agent's own.
     fixed_bytes,
     /// Bytes in use in the swap area.

@@ -108,11 +108,13 @@ impl Sums {
         }
     }
 
-    /// Another process with the same function had this sum of a slot with the same number.
-    pub fn inherit(&mut self, slot: u32, sum: u64) {
-        if let Guard::Hashes(of_slot) = &mut self.guard {
-            of_slot.set(Slot(slot), sum);
-        }
+    /// Another process with the same function had this sum of a slot with the same number. Returns the hash of
+    /// what is there, if it is known.
+    pub fn inherit(&mut self, slot: u32, sum: u64) -> Option<u64> {
+        let Guard::Hashes(of_slot) = &mut self.guard else { return None };
+        of_slot.set(Slot(slot), sum);
+        // A sum of 1 may stand for two hashes, and 0 for none.
+        (sum > 1).then(|| sum ^ identity(slot)).filter(|&hash| hash != 0)
     }
 
     /// What the area has in the slot does not stand for a page any more.
@@ -160,8 +162,11 @@ impl Sums {
 
 /// The hash with the slot's identity; never 0.
 fn of(slot: u32, hash: u64) -> u64 {
-    let identity = u64::from(slot).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash ^ identity.rotate_left(31)).max(1)
+    (hash ^ identity(slot)).max(1)
+}
+
+fn identity(slot: u32) -> u64 {
+    u64::from(slot).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
 }
 
 #[cfg(test)]
@@ -196,6 +201,12 @@ mod tests {
         assert!(is_right(&sums, 7, 71));
         sums.forget(7);
         assert!(!is_right(&sums, 7, 71), "the page is elsewhere");
+        // What is inherited tells the hash.
+        let sum = sums.of_slot(8);
+        let mut heir = Sums::new();
+        assert_eq!(heir.inherit(8, sum), Some(hash(80)));
+        assert!(is_right(&heir, 8, 80) && !is_right(&heir, 8, 81));
+        assert_eq!([heir.inherit(9, 0), heir.inherit(9, 1), Sums::nothing().inherit(8, sum)], [None; 3]);
         // Two slots with the same content have not the same sum.
         assert_ne!(of(8, 80), of(9, 80));
         assert!(is_right(&Sums::nothing(), 1, 1));

@@ -63,6 +63,11 @@ impl<F: Copy + Eq + Default> Fingerprints<F> {
         self.of_slot.set(slot, self.of_frame(frame));
     }
 
+    /// Another process has written that there.
+    pub fn inherited(&mut self, slot: Slot, print: F) {
+        self.of_slot.set(slot, print);
+    }
+
     /// What the slot holds is not the page's any more, whatever it was.
     pub fn forget(&mut self, slot: Slot) {
         self.of_slot.set(slot, F::default());

@@ -51,7 +51,9 @@ use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, merging, 
 
 use borrowing::Borrowing;
 use enlisting::place_of;
-pub use enlisting::{Beginning, Mission, enlist, forget_place, path, stays_away, tree};
+pub use enlisting::{
+    Beginning, Mission, enlist, forget_place, has_elder, path, stays_away, tell_failure, tree,
+};
 use forking::Linger;
 use halting::Halt;
 use leaving::leave;
@@ -302,6 +304,7 @@ impl Agent {
             engine.trace_to(ring, inherits);
         }
         engine.watch_lending(lend::lent(), core::mem::take(&mut self.pipes));
+        engine.watch_rings(lend::rings());
         engine.watch_guards(guards::installed());
         if let Some(memory) = &memory {
             engine.read_by(memory.clone());
@@ -595,7 +598,8 @@ impl Manager<'_> {
         let books = (crate::book_bytes() as u64).min(stray).min(ram / BOOKS_SHARE);
         // What the books are beyond that is part of the need, as it comes off the budget.
         let pages = self.engine.pages_bytes() + stray - books;
-        let blank = self.engine.blank_bytes();
+        let (blank, heritage) = (self.engine.blank_bytes(), self.engine.heritage_bytes());
+        self.engine.report().sample_heritage(heritage);
         self.engine.report().sample_needed(pages + kept, blank);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         self.bound_excess(held, now);

@@ -105,7 +105,8 @@ impl Address {
         }
     }
 
-    fn look(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
+    /// Finds the page by /proc alone, without the launcher's help.
+    pub fn look(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
         let memory = file::open_of_process(self.process, self.descriptor)?;
         let shared = self.map(&memory, known)?;
         // /proc has shown the launcher by its number: it shows this process by that of the same namespace.

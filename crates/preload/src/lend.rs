@@ -7,7 +7,9 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Release, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_setsockopt, __NR_vmsplice};
+use linux_raw_sys::general::{
+    __NR_io_uring_setup, __NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_setsockopt, __NR_vmsplice,
+};
 
 use crate::{elf, libc};
 
@@ -16,6 +18,8 @@ const SO_ZEROCOPY: c_int = 60;
 const MSG_ZEROCOPY: u32 = 0x400_0000;
 
 static LENT: AtomicBool = AtomicBool::new(false);
+/// The program has made an io_uring, as far as that is heard of.
+static RINGS: AtomicBool = AtomicBool::new(false);
 
 /// A call by number that is about to be made: vmsplice, io_uring_setup, or setsockopt, sendmsg, sendto and
 /// sendmmsg with these arguments behind the socket's.
@@ -31,6 +35,9 @@ pub fn announce(number: u32, second: usize, third: usize, fourth: usize) {
     if lends {
         LENT.store(true, SeqCst);
     }
+    if number == __NR_io_uring_setup {
+        RINGS.store(true, SeqCst);
+    }
 }
 
 fn is_zerocopy(level: c_int, option: c_int) -> bool {
@@ -40,6 +47,11 @@ fn is_zerocopy(level: c_int, option: c_int) -> bool {
 /// Set before the program first lends a page, or when it prepares to.
 pub fn lent() -> &'static AtomicBool {
     &LENT
+}
+
+/// Set before the program makes an io_uring by a call that is heard of.
+pub fn rings() -> &'static AtomicBool {
+    &RINGS
 }
 
 /// vmsplice(2), watched.

@@ -161,11 +161,19 @@ pub fn wait_until_gone() {
     }
 }
 
-/// Without a thread the program runs unmanaged. The launcher sees it where nobody has claimed a
-/// place as yet. No signal comes meanwhile: its handler might fork, and the child would go on here.
+/// Without a thread the program runs unmanaged, and the launcher is told why. No signal comes meanwhile: its
+/// handler might fork, and the child would go on here.
+///
+/// *The story:* nobody told. Where one process was all that might be (pids.max) the summary spoke of a
+/// sandbox.
 fn start_agent() -> Result<(), Errno> {
     let mask = thread::block_all_signals()?;
     let started = start_thread();
+    if let Err(errno) = started
+        && !IS_BACK.load(Ordering::Acquire)
+    {
+        agent::tell_failure(address(), errno);
+    }
     thread::restore_signals(mask);
     started
 }

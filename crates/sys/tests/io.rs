@@ -14,8 +14,10 @@ use std::ffi::CString;
 
 const DEPTH: u32 = 16;
 
-fn engines() -> [IoEngine; 2] {
-    [IoEngine::ring(DEPTH).unwrap(), IoEngine::threads(DEPTH, 3).unwrap()]
+/// The last one is where no thread can be made.
+fn engines() -> [IoEngine; 3] {
+    let threads = |workers| IoEngine::threads(DEPTH, workers).unwrap();
+    [IoEngine::ring(DEPTH).unwrap(), threads(3), threads(0)]
 }
 
 fn scratch() -> Fd {

@@ -34,8 +34,9 @@ pub struct Sighting {
     pub look: Look,
     /// Of its anonymous memory, what others of the tree hold, too.
     pub doubly_bytes: u64,
-    /// Its part of shared memory.
+    /// Its part of shared memory, and of what else nobody pages: page tables, if they are large.
     pub shmem_bytes: u64,
+    pub table_bytes: u64,
     /// What it has in RAM of files that the kernel keeps for it while they fit.
     pub kept_bytes: u64,
     /// What others hold, too, could not be asked.
@@ -88,6 +89,7 @@ pub struct Census {
     pub tree_peak_bytes: u64,
     /// See there.
     pub tree_peak_shmem_bytes: u64,
+    pub tree_peak_table_bytes: u64,
     /// The most at a time that nobody could page.
     pub tree_peak_unpaged_bytes: u64,
     /// The most that it would have held at a time with RAM enough.
@@ -158,6 +160,7 @@ impl Census {
             .for_each(|record| self.ended.push(record));
         if anon_bytes + shmem_bytes > self.tree_peak_bytes {
             (self.tree_peak_bytes, self.tree_peak_shmem_bytes) = (anon_bytes + shmem_bytes, shmem_bytes);
+            self.tree_peak_table_bytes = sightings.iter().map(|sighting| sighting.table_bytes).sum();
         }
         self.most_at_once = self.most_at_once.max(self.living.len() as u64);
         self.tree_sum_bytes += u128::from(anon_bytes + shmem_bytes);

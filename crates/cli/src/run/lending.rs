@@ -22,10 +22,12 @@ pub struct Borrower {
     pub pid: u32,
     /// Which claim of which place it has.
     pub claim: (usize, u32),
-    /// Who has made it, as far as is known.
+    /// Who lends: who has made it, or an ancestor of that one which has ended; 0: nobody.
     pub parent: u32,
     /// The loan as it stands there.
     pub word: u64,
+    /// What it holds beside the loan.
+    pub own_bytes: u64,
 }
 
 /// What is known of a parent.
@@ -43,6 +45,10 @@ pub struct Lender {
 #[derive(Default)]
 pub struct Lending {
     given: BTreeMap<u32, Given>,
+    /// What borrowers had beside their loans, those that have ended, too, while somebody borrows of them.
+    own_bytes: BTreeMap<u32, u64>,
+    /// A loan passed to another lender.
+    has_passed: bool,
 }
 
 struct Given {
@@ -64,6 +70,7 @@ impl Lending {
     ) -> Vec<((usize, u32), u64)> {
         let there: BTreeSet<_> = borrowers.iter().map(|borrower| (borrower.pid, borrower.claim)).collect();
         self.given.retain(|&pid, given| there.contains(&(pid, given.claim)));
+        self.own_bytes.retain(|pid, _| self.given.values().any(|given| given.parent == *pid));
         let mut families: BTreeMap<u32, (Option<Lender>, u64)> = BTreeMap::new();
         for borrower in borrowers {
             families.entry(borrower.parent).or_insert_with(|| (lender(borrower.parent), 0)).1 += 1;
@@ -73,7 +80,15 @@ impl Lending {
             let word = self.loan(borrower, lender, children)?.word();
             (word != borrower.word).then_some((borrower.claim, word))
         };
-        borrowers.iter().filter_map(word).collect()
+        let words = borrowers.iter().filter_map(word).collect();
+        self.own_bytes.extend(borrowers.iter().map(|borrower| (borrower.pid, borrower.own_bytes)));
+        words
+    }
+
+    /// Has a loan passed to another lender since this was asked last? How much is in common with that one is
+    /// known roughly.
+    pub fn take_passed(&mut self) -> bool {
+        std::mem::take(&mut self.has_passed)
     }
 
     /// What it is to have, whose parent has so many children with loans.
@@ -82,7 +97,19 @@ impl Lending {
         let now = lender.unwrap_or_default();
         let first = Given::new(borrower, loan, now);
         let given = self.given.entry(borrower.pid).or_insert(first);
-        let is_same = borrower.parent == given.parent && now.program_pages == given.lender.program_pages;
+        let runs_same = now.program_pages == given.lender.program_pages;
+        if borrower.parent != given.parent && lender.is_some() && runs_same {
+            // What its lender had by itself, nobody has now but those that borrowed that.
+            let own = self.own_bytes.get(&given.parent).map_or(u64::MAX, |own| own / PAGE_BYTES);
+            let pages = u64::from(loan.pages).saturating_sub(own) as u32;
+            // One of nothing is a loan still, and may be more after a walk.
+            let faults = given.loan.faults.max(u32::from(pages == 0));
+            let loan = Loan { pages, faults };
+            *given = Given::new(borrower, loan, now);
+            self.has_passed = true;
+            return Some(loan);
+        }
+        let is_same = borrower.parent == given.parent && runs_same;
         let gone = if lender.is_some() && is_same { given.gone_by(&now) } else { u64::MAX };
         given.gone = given.gone.max(gone);
         let pages = u64::from(given.loan.pages).saturating_sub(given.gone / children);
@@ -125,7 +152,7 @@ mod tests {
 
     fn child(pid: u32, pages: u32) -> Borrower {
         let word = Loan { pages, faults: 0 }.word();
-        Borrower { pid, claim: (pid as usize, 2), parent: 5, word }
+        Borrower { pid, claim: (pid as usize, 2), parent: 5, word, own_bytes: 0 }
     }
 
     fn parent(faults: u64, mib: u64) -> Lender {
@@ -174,6 +201,32 @@ mod tests {
         lent(&mut lending, &mut children, Some(parent(9000, 60)));
         let mut next = [Borrower { claim: (3, 4), ..child(6, 40 * 256) }];
         assert_eq!(lent(&mut lending, &mut next, Some(parent(99_000, 60))), [40]);
+    }
+
+    /// *The story:* see `kin`. What the one between had stored to since is not its parent's.
+    #[test]
+    fn a_loan_passes_to_the_lenders_lender() {
+        let run = |own_mib: u64, is_seen: bool| {
+            let mut lending = Lending::default();
+            let mut both = [
+                Borrower { own_bytes: own_mib * MIB, ..child(6, 50 * 256) },
+                Borrower { parent: 6, ..child(7, 60 * 256) },
+            ];
+            if !is_seen {
+                both[0].pid = 9;
+            }
+            assert_eq!(lent(&mut lending, &mut both, Some(parent(9000, 60))), [50, 60]);
+            assert!(!lending.take_passed());
+            let mut left = [Borrower { parent: 5, ..both[1] }];
+            let passed = lent(&mut lending, &mut left, Some(parent(9000, 60)));
+            assert!(lending.take_passed() && !lending.take_passed());
+            assert_ne!(left[0].word, 0, "it has a loan still, if of nothing");
+            let copied = Some(parent(9000 + 5 * FAULTS_A_MIB, 60));
+            assert_eq!(lent(&mut lending, &mut left, copied), [passed[0].saturating_sub(5)]);
+            assert!(!lending.take_passed());
+            passed[0]
+        };
+        assert_eq!([run(0, true), run(10, true), run(10, false)], [60, 50, 0]);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use overspill_sys::procfs::Fields;
 
-use super::descendants::name;
+use super::descendants::{name, stat};
 use super::others::variable;
-use super::program;
+use super::program::{self, Starter};
 
 /// Is a process behind a filter of system calls that the launcher is not behind? No agent begins there.
 ///
@@ -35,7 +35,11 @@ fn has_loaded(pid: u32, agent: &Path) -> bool {
 /// lives.
 pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
     let executable = format!("/proc/{pid}/exe");
-    if let Some(reason) = program::unmanageable(Path::new(&executable)) {
+    let unmanageable = match starter(pid) {
+        Some(starter) => program::unmanageable_by(Path::new(&executable), starter),
+        None => program::unmanageable(Path::new(&executable)),
+    };
+    if let Some(reason) = unmanageable {
         let path = std::fs::read_link(&executable).ok();
         if path.iter().flat_map(|path| path.components()).any(|part| part.as_os_str() == "valgrind") {
             return Some("it runs in valgrind, where the agent can have no thread".into());
@@ -57,9 +61,26 @@ pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
     }
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     match variable(&environment) {
-        Some(entry) if entry.starts_with(mark) => None,
+        Some(entry) if entry.starts_with(mark) => names(&environment, agent),
         Some(_) => Some("it was started by another run of overspill, which does not manage it".into()),
-        None if environment.is_empty() => None,
+        // In the middle of an exec there is none as yet.
+        None if environment.is_empty() && stat(pid).is_none_or(|stat| stat.environment_end == 0) => None,
         None => Some("its environment was cleaned before it was started".into()),
     }
+}
+
+/// Who has started it: set-user-ID changes the other numbers only.
+fn starter(pid: u32) -> Option<Starter> {
+    let status = Fields::read(&CString::new(format!("/proc/{pid}/status")).ok()?).ok()?;
+    let id = |name| u32::try_from(status.number(name)?).ok();
+    Some(Starter { user: id("Uid")?, group: id("Gid")? })
+}
+
+/// Is the library among those that the loader was told to load?
+fn names(environment: &[u8], agent: &Path) -> Option<String> {
+    let path = agent.as_os_str().as_bytes();
+    let mut entries = environment.split(|&byte| byte == 0);
+    let libraries = entries.find_map(|entry| entry.strip_prefix(b"LD_PRELOAD=")).unwrap_or_default();
+    let is_named = libraries.windows(path.len()).any(|part| part == path);
+    (!is_named).then(|| "LD_PRELOAD was taken out of its environment before it was started".into())
 }

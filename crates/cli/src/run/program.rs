@@ -45,17 +45,35 @@ pub fn refused(name: &OsStr) -> Option<u8> {
     Some(exit::CANNOT_EXECUTE)
 }
 
-/// Why the agent cannot be loaded into the program at `path`; `None` if it can, or if nothing is
-/// known against it.
-pub fn unmanageable(path: &Path) -> Option<String> {
-    unmanageable_at(path, 0)
+/// Who starts a program.
+#[derive(Clone, Copy)]
+pub struct Starter {
+    /// The real user and group.
+    pub user: u32,
+    /// See there.
+    pub group: u32,
 }
 
-fn unmanageable_at(path: &Path, depth: u32) -> Option<String> {
+/// Why the agent cannot be loaded into the program at `path`, if this process starts it; `None` if it can, or
+/// if nothing is known against it.
+pub fn unmanageable(path: &Path) -> Option<String> {
+    let own = Starter { user: nix::unistd::getuid().as_raw(), group: nix::unistd::getgid().as_raw() };
+    unmanageable_at(path, own, 0)
+}
+
+/// The same of who was started by somebody.
+///
+/// *The story:* the launcher's own user was asked for. Of a program with file capabilities that a user had
+/// started below a launcher of root's it was said that a sandbox keeps the library from it.
+pub fn unmanageable_by(path: &Path, starter: Starter) -> Option<String> {
+    unmanageable_at(path, starter, 0)
+}
+
+fn unmanageable_at(path: &Path, starter: Starter, depth: u32) -> Option<String> {
     let file = File::open(path).ok()?;
     let metadata = file.metadata().ok()?;
     let name = path.display();
-    if let Some(kind) = privileged(path, &metadata) {
+    if let Some(kind) = privileged(path, &metadata, starter) {
         return Some(format!("{name} is {kind}, and such programs ignore LD_PRELOAD"));
     }
     let mut head = [0u8; 256];
@@ -64,7 +82,7 @@ fn unmanageable_at(path: &Path, depth: u32) -> Option<String> {
     if head.starts_with(b"#!") && depth < SCRIPT_DEPTH_MAX {
         return script_interpreters(head)
             .iter()
-            .find_map(|interpreter| unmanageable_at(interpreter, depth + 1));
+            .find_map(|interpreter| unmanageable_at(interpreter, starter, depth + 1));
     }
     match Elf::read(head, &file)? {
         Elf::Dynamic => None,
@@ -83,17 +101,16 @@ fn is_linker(path: &Path) -> bool {
 }
 
 /// Whether executing the file gains privileges, which makes the dynamic linker ignore LD_PRELOAD.
-fn privileged(path: &Path, metadata: &Metadata) -> Option<&'static str> {
+fn privileged(path: &Path, metadata: &Metadata, starter: Starter) -> Option<&'static str> {
     let mode = metadata.permissions().mode();
-    let user = nix::unistd::getuid();
-    if mode & libc::S_ISUID != 0 && metadata.uid() != user.as_raw() {
+    if mode & libc::S_ISUID != 0 && metadata.uid() != starter.user {
         return Some("set-user-ID");
     }
     let group_set = mode & libc::S_ISGID != 0 && mode & libc::S_IXGRP != 0;
-    if group_set && metadata.gid() != nix::unistd::getgid().as_raw() {
+    if group_set && metadata.gid() != starter.group {
         return Some("set-group-ID");
     }
-    (!user.is_root() && has_capabilities(path)).then_some("given file capabilities")
+    (starter.user != 0 && has_capabilities(path)).then_some("given file capabilities")
 }
 
 fn has_capabilities(path: &Path) -> bool {

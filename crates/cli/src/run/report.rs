@@ -196,6 +196,8 @@ pub struct Report {
     pub tree_peak_bytes: u64,
     /// What of that was shared memory, which is not managed.
     pub tree_peak_shmem_bytes: u64,
+    /// ... of that page tables.
+    pub tree_peak_table_bytes: u64,
     /// The most at a time that nobody could page: shared, unmanaged, locked.
     pub tree_peak_unpaged_bytes: u64,
     /// The mean over the run of what the tree held.
@@ -355,6 +357,7 @@ impl Report {
             tree_mean_bytes: census.tree_mean_bytes(),
             tree_peak_bytes: census.tree_peak_bytes,
             tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
+            tree_peak_table_bytes: census.tree_peak_table_bytes,
             tree_peak_unpaged_bytes: census.tree_peak_unpaged_bytes,
             programs_total: records.len() as u64 + census.left_out,
             programs_left_out: census.left_out,

@@ -26,7 +26,7 @@ use super::descendants::Look;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub const LEVELS: [&str; 16] = [
+pub const LEVELS: [&str; 18] = [
     "files_kept_resident_bytes",
     "fixed_bytes",
     "rss_peak_bytes",
@@ -40,6 +40,8 @@ pub const LEVELS: [&str; 16] = [
     "needed_bytes",
     "needed_peak_bytes",
     "blank_bytes",
+    "inherited_bytes",
+    "inherited_gone_bytes",
     "needed_most_peak_bytes",
     "budget_sum_bytes",
     "budget_samples",

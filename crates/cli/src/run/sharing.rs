@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::descendants::{Look, of_pid};
+use super::kin::Kin;
 
 /// The peak is passed by so much, or this share of it, before anybody is walked.
 const STEP_BYTES: u64 = 1 << 20;
@@ -37,6 +38,18 @@ const FRESH_NS: u64 = 1_000_000_000;
 /// believed if it is above that by more than a quarter.
 const AGREES_SHARE: u64 = 10;
 const BELIEVED_SHARE: u64 = 4;
+
+/// What is known beside what a look shows.
+pub struct Told<'a> {
+    /// Who is whose kin.
+    pub kin: &'a Kin,
+    /// See there.
+    pub loans: &'a Loans,
+    /// The peak so far.
+    pub peak_bytes: u64,
+    /// All are to be walked, if that is paid for.
+    pub is_wanted: bool,
+}
 
 /// What tells of loans: so much of what a process holds counts with its parent. With those of whom
 /// nothing counts elsewhere, as their children tell.
@@ -118,16 +131,11 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// All that live, in the order of their numbers, what is known of loans, and the peak so far. All are
-    /// walked if that is paid for and the peak may be passed, or it `is_wanted`. Returns a peak that is
-    /// believed, beside what the figures of each add up to.
-    pub fn look(
-        &mut self,
-        looks: &[Look],
-        (loans, peak_bytes, is_wanted): (&Loans, u64, bool),
-        walker: &mut impl Walker,
-    ) -> u64 {
-        self.note(looks, loans, walker);
+    /// All that live, in the order of their numbers. All are walked if that is paid for and the peak may be
+    /// passed, or it is wanted. Returns a peak that is believed, beside what the figures of each add up to.
+    pub fn look(&mut self, looks: &[Look], told: &Told<'_>, walker: &mut impl Walker) -> u64 {
+        let &Told { peak_bytes, is_wanted, .. } = told;
+        self.note(looks, (told.kin, told.loans), walker);
         self.settle(looks);
         // Nobody was seen or walked later than this.
         let now = walker.now();
@@ -155,8 +163,8 @@ impl Sharing {
 
     /// Walks all, whatever it costs: something hangs on it. What has left RAM meanwhile does not count
     /// as had by others.
-    pub fn walk_now(&mut self, looks: &[Look], loans: &Loans, walker: &mut impl Walker) {
-        self.note(looks, loans, walker);
+    pub fn walk_now(&mut self, looks: &[Look], (kin, loans): (&Kin, &Loans), walker: &mut impl Walker) {
+        self.note(looks, (kin, loans), walker);
         self.walk_all(looks, walker);
         self.known.values_mut().for_each(|known| known.left_bytes = 0);
         self.settle(looks);
@@ -168,17 +176,20 @@ impl Sharing {
         if self.is_trusted && is_near { self.likely_peak_bytes } else { 0 }
     }
 
-    fn note(&mut self, looks: &[Look], loans: &Loans, walker: &impl Walker) {
+    fn note(&mut self, looks: &[Look], (kin, loans): (&Kin, &Loans), walker: &impl Walker) {
         self.known.retain(|pid, _| of_pid(looks, *pid).is_some());
+        let before: BTreeSet<u32> = self.known.keys().copied().collect();
         self.fresh.clear();
         let now = walker.now();
         for look in looks.iter().filter(|look| !look.is_guest) {
             let held = Doubly { anon_bytes: look.anon_bytes, shmem_bytes: walker.shmem_bytes(look) };
             let (program_pages, first_ns) = (look.program_pages, now);
             let first = || Known {
-                born: of_pid(looks, look.parent).map_or_else(Doubly::default, |parent| {
-                    born(look, parent, held.shmem_bytes.min(walker.shmem_bytes(parent)))
-                }),
+                born: kin
+                    .elder(looks, look, |other| before.contains(&other.pid))
+                    .map_or_else(Doubly::default, |elder| {
+                        born(look, elder, held.shmem_bytes.min(walker.shmem_bytes(elder)))
+                    }),
                 program_pages,
                 first_ns,
                 ..Known::default()
@@ -268,6 +279,11 @@ impl Sharing {
 
     fn most(&self, now: u64) -> u64 {
         self.known.values().map(|known| known.most(now)).sum()
+    }
+
+    /// Was anybody walked at this look?
+    pub fn has_walked(&self) -> bool {
+        !self.fresh.is_empty()
     }
 
     /// What a walk at this look has found of a process.
@@ -370,6 +386,7 @@ mod tests {
     #[derive(Default)]
     struct Tree {
         sharing: Sharing,
+        kin: Kin,
         loans: Loans,
         peak_bytes: u64,
         clock: Cell<u64>,
@@ -416,7 +433,11 @@ mod tests {
         fn look(&mut self, now: u64, looks: &[Look]) -> u64 {
             self.clock.set(self.clock.get().max(now * MS));
             let (mut sharing, loans) = (std::mem::take(&mut self.sharing), self.loans.clone());
-            let believed = sharing.look(looks, (&loans, self.peak_bytes, false), self);
+            self.kin.note(looks);
+            let kin = std::mem::take(&mut self.kin);
+            let told = Told { kin: &kin, loans: &loans, peak_bytes: self.peak_bytes, is_wanted: false };
+            let believed = sharing.look(looks, &told, self);
+            self.kin = kin;
             self.sharing = sharing;
             self.peak_bytes = self.peak_bytes.max(believed).max(self.sharing.least());
             self.peak_bytes / MIB
@@ -461,6 +482,21 @@ mod tests {
         assert_eq!(tree.look(120, &all(PYTHON, 40).collect::<Vec<_>>()), 9 * 40);
     }
 
+    /// *The story:* see `kin`. Nobody stored anything.
+    #[test]
+    fn a_daemon_has_what_its_parents_parent_has() {
+        let stamped = |pid, parent| Look { program_stamp: 9, ..process(pid, parent, PYTHON, 40) };
+        let (first, daemon) = (stamped(5, 1), stamped(7, 1));
+        let mut tree = Tree::of(&[(5, 20), (7, 20)]);
+        assert_eq!(tree.look(0, &[first]), 40);
+        assert_eq!(tree.look(10, &[first, daemon]), 40, "its parent was not seen");
+        assert_eq!(tree.look(120, &[first, daemon]), 40);
+        assert_eq!(tree.walked, [5, 7]);
+        let mut tree = Tree::of(&[(5, 20), (7, 20)]);
+        tree.look(0, &[first, stamped(6, 5), stamped(7, 6)]);
+        assert_eq!(tree.look(10, &[first, daemon]), 40, "it was");
+    }
+
     /// What cannot be asked is not known.
     #[test]
     fn what_nobody_tells_counts_in_full() {
@@ -479,7 +515,7 @@ mod tests {
         tree.shmem = [(5, (18, 9)), (6, (18, 9)), (7, (0, 0))].into();
         assert_eq!(tree.look(0, &looks), 40 + 40 + 18);
         let mut sharing = std::mem::take(&mut tree.sharing);
-        sharing.walk_now(&looks, &Loans::new(), &mut tree);
+        sharing.walk_now(&looks, (&Kin::default(), &Loans::new()), &mut tree);
         assert_eq!([5, 6, 7].map(|pid| sharing.doubly(pid).shmem_bytes / MIB), [9, 9, 0]);
         assert_eq!([5, 6, 7].map(|pid| sharing.walked(pid).is_some()), [true, true, false], "it is alone");
     }

@@ -139,6 +139,8 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
             text.push_str(&format!("; unmanaged was {reason}"));
         } else if let Some(others) = of_other_runs(report) {
             text.push_str(&format!("; {others}"));
+        } else if report.tree_peak_table_bytes > report.tree_peak_bytes / 2 {
+            text.push_str(&format!(", {} of it page tables", human::bytes(report.tree_peak_table_bytes)));
         } else if report.tree_peak_shmem_bytes > report.tree_peak_bytes / 16 {
             let shared = human::bytes(report.tree_peak_shmem_bytes);
             text.push_str(&format!(", {shared} of it shared memory, which is not managed"));

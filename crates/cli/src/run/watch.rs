@@ -4,7 +4,7 @@
 //!
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,16 +21,19 @@ use overspill_sys::clock;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
 use super::descendants::{
-    Descendants, Look, Orphans, exists, figure, figures, is_program, is_put_off, locked_anon_bytes,
-    minor_faults, name, of_pid, processor_us,
+    Descendants, Look, Orphans, exists, figures, is_program, is_put_off, minor_faults, name, of_pid,
+    processor_us,
 };
 use super::divider::{Divider, Member, Word};
+use super::extras::Extras;
 use super::group::{self, Group};
+use super::heritage::{Heir, Heritage};
+use super::kin::Kin;
 use super::lending::{self, Borrower, Lender, Lending};
 use super::objection::objection;
 use super::others::Others;
 use super::shared_page::{Report, SharedPage};
-use super::sharing::{Doubly, Loans, Sharing, Walked, Walker};
+use super::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
 use super::{status_line, verdict};
 use crate::{human, machine};
 
@@ -43,8 +46,6 @@ const PAUSE_FACTOR: u32 = 300;
 /// *The story:* a static program that lived for 100 ms was seen once, in its last instant, when
 /// nobody could ask for its file any more, and the run was said to fit.
 const PAUSE_FACTOR_UNSETTLED: u32 = 30;
-/// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
-const SHARED_STEP_BYTES: u64 = 1 << 20;
 /// Under `--strict` what nobody can page may be more than the budget for so long.
 const EXCESS_NS: u64 = 300_000_000;
 /// Loans are asked for anew while less than this share of the budget is free, and as much might be.
@@ -54,14 +55,9 @@ const RENEWED_SHARE: u64 = 16;
 const LOOKS_UNSEEN: u32 = 3;
 const END_PAUSE: Duration = Duration::from_millis(2);
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// What is locked is asked for again after that, and after so many times what it took.
-const LOCKED_PAUSE: Duration = Duration::from_millis(20);
-const LOCKED_SHARE: u32 = 50;
 /// Who ends within so long after the command has not gone on: it was looked at so often.
 const AFTER: Duration = Duration::from_millis(100);
 const AFTER_PAUSE: Duration = Duration::from_millis(5);
-/// How often it is asked whether anybody has pages of hugetlbfs.
-const HUGE_LOOK: Duration = Duration::from_millis(100);
 
 /// What the run was like, when it is over.
 pub struct Watched {
@@ -143,33 +139,20 @@ struct Watcher {
     divided: Instant,
     /// What ended processes had of the budget.
     returned_bytes: u64,
-    extras: BTreeMap<u32, Extra>,
-    huge_asked: Option<Instant>,
-    /// When it is asked again what is locked, counted from the beginning.
-    locked_again: Duration,
+    extras: Extras,
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
     others: Others,
     sharing: Sharing,
+    kin: Kin,
+    heritage: Heritage,
     lending: Lending,
     /// What was told of loans last.
     loans: Loans,
-    /// Little is free, and more may be had in common than is lent.
+    /// Little is free, and more may be had in common than is lent; or a loan has passed to another lender.
     is_tight: bool,
+    has_passed: bool,
     began: Instant,
-}
-
-/// What is not read at every look.
-#[derive(Default)]
-struct Extra {
-    /// The figure of files and shared memory when it was read.
-    shared_bytes: u64,
-    shmem_bytes: u64,
-    /// In pages of hugetlbfs, which no other figure has.
-    huge_bytes: u64,
-    /// In mappings that are locked: under `--strict` files among them and what is not in RAM, read while the
-    /// tree is above its budget only; else what is anonymous.
-    locked_bytes: u64,
 }
 
 impl Watcher {
@@ -188,15 +171,16 @@ impl Watcher {
             divider: Divider::default(),
             divided: Instant::now(),
             returned_bytes: 0,
-            extras: BTreeMap::new(),
-            huge_asked: None,
-            locked_again: Duration::ZERO,
+            extras: Extras::new(options.ram_bytes),
             kept_bytes: BTreeMap::new(),
             others: Others::default(),
             sharing: Sharing::default(),
+            kin: Kin::default(),
+            heritage: Heritage::default(),
             lending: Lending::default(),
             loans: Loans::new(),
             is_tight: false,
+            has_passed: false,
             began: Instant::now(),
         }
     }
@@ -251,27 +235,25 @@ impl Watcher {
     fn look(&mut self, is_over: bool) {
         let looks = self.descendants.look();
         self.descendants.reap();
-        self.extras.retain(|pid, _| of_pid(&looks, *pid).is_some());
-        for look in &looks {
-            self.read_shmem(look);
-        }
-        self.read_huge(&looks);
-        let held = |look: &Look| look.anon_bytes + shmem_bytes(&self.extras, look);
+        self.kin.note(&looks);
+        self.extras.read(&looks);
+        let held = |look: &Look| look.anon_bytes + self.extras.shmem_bytes(look);
         let sum: u64 = looks.iter().map(held).sum();
-        let huge: u64 = self.extras.values().map(|extra| extra.huge_bytes).sum();
+        let others = self.extras.other_bytes();
         if self.options.strict {
-            self.read_locked(&looks, sum + huge > self.options.ram_bytes);
+            self.extras.read_locked(&looks, sum + others > self.options.ram_bytes);
         } else if sum > self.options.ram_bytes / 8 * 7 {
-            self.find_locked(&looks);
+            self.extras.find_locked(&looks);
         }
         if looks.iter().any(|look| !self.census.knows(look.pid)) {
             // Who is new may have told already.
-            self.loans =
-                self.page.reports().map_or_else(|_| Loans::new(), |told| Watcher::loans(&looks, &told));
+            self.loans = self.page.reports().map_or_else(|_| Loans::new(), |told| self.loans(&looks, &told));
         }
         let mut walks = Walks { extras: &self.extras, began: self.began };
-        let known = (&self.loans, self.census.tree_peak_bytes, self.is_tight);
-        let believed = self.sharing.look(&looks, known, &mut walks);
+        let (peak_bytes, is_wanted) = (self.census.tree_peak_bytes, self.is_tight || self.has_passed);
+        let told = Told { kin: &self.kin, loans: &self.loans, peak_bytes, is_wanted };
+        let believed = self.sharing.look(&looks, &told, &mut walks);
+        self.has_passed &= !self.sharing.has_walked();
         self.census.note_peak(believed);
         if is_over {
             self.census.note_peak(self.sharing.believed(self.census.tree_peak_bytes));
@@ -311,21 +293,23 @@ impl Watcher {
         let most = if all > 0 { machine::shmem_bytes().unwrap_or(u64::MAX) } else { u64::MAX };
         for sighting in &mut sightings {
             sighting.shmem_bytes = part_of(sighting.shmem_bytes, most, all);
-            let extra = self.extras.get(&sighting.look.pid);
-            sighting.shmem_bytes += extra.map_or(0, |extra| extra.huge_bytes);
+            let extra = self.extras.of(sighting.look.pid);
+            sighting.shmem_bytes += extra.other_bytes();
+            sighting.table_bytes = extra.table_bytes;
         }
         sightings
     }
 
     fn sighting(&self, look: &Look) -> Sighting {
         let doubly = self.sharing.doubly(look.pid);
-        let shmem_bytes = shmem_bytes(&self.extras, look).saturating_sub(doubly.shmem_bytes);
+        let shmem_bytes = self.extras.shmem_bytes(look).saturating_sub(doubly.shmem_bytes);
         let may_be_unkept =
             self.options.strict && look.anon_bytes > UNKEPT_BYTES && self.census.lacks_agent(look.pid);
         Sighting {
             look: *look,
             doubly_bytes: doubly.anon_bytes,
             shmem_bytes,
+            table_bytes: 0,
             kept_bytes: self.kept_bytes.get(&look.pid).copied().unwrap_or(0),
             is_doubtful: self.sharing.is_silent(look.pid),
             is_put_off: may_be_unkept && is_put_off(look.pid),
@@ -394,15 +378,10 @@ impl Watcher {
     /// The same after all were asked. Of whom nobody tells what it has by itself, nothing is counted.
     fn unpaged_afresh(&mut self, looks: &[Look]) -> Option<u64> {
         for look in looks {
-            self.extras.entry(look.pid).or_default().shared_bytes = u64::MAX; // so that it is read
-            self.read_shmem(look);
-            let extra = self.extras.entry(look.pid).or_default();
-            if extra.locked_bytes > 0 {
-                extra.locked_bytes = locked_anon_bytes(look.pid);
-            }
+            self.extras.read_afresh(look);
         }
         let mut walks = Walks { extras: &self.extras, began: self.began };
-        self.sharing.walk_now(looks, &self.loans, &mut walks);
+        self.sharing.walk_now(looks, (&self.kin, &self.loans), &mut walks);
         let mut managed = self.page.reports().ok()?;
         managed.retain(|report| !report.is_over);
         let tells = |look: &&Look| !self.sharing.is_silent(look.pid);
@@ -415,7 +394,7 @@ impl Watcher {
         let of = |sighting: &Sighting| {
             let look = &sighting.look;
             let report = managed.iter().find(|report| report.is_of(look));
-            let locked_bytes = self.extras.get(&look.pid).map_or(0, |extra| extra.locked_bytes);
+            let locked_bytes = self.extras.of(look.pid).locked_bytes;
             // What was locked before it was managed is in both.
             let kept = |fixed_bytes: u64| match self.options.strict {
                 true => (fixed_bytes + locked_bytes).min(look.anon_bytes),
@@ -431,61 +410,6 @@ impl Watcher {
         };
         let each = sightings.iter().filter(|sighting| !sighting.look.is_guest).map(of);
         if self.options.divides { each.sum() } else { each.max().unwrap_or(0) }
-    }
-
-    /// Shared memory is asked for again when it may have changed.
-    fn read_shmem(&mut self, look: &Look) {
-        let extra = self.extras.entry(look.pid).or_default();
-        if look.shared_bytes.abs_diff(extra.shared_bytes) >= SHARED_STEP_BYTES {
-            extra.shared_bytes = look.shared_bytes;
-            extra.shmem_bytes = figure(look.pid, "status", "RssShmem").unwrap_or(0);
-        }
-    }
-
-    /// What is locked stays in RAM, managed or not.
-    ///
-    /// *The story:* a program locked two and a half times its budget under `--strict` and was let run.
-    fn read_locked(&mut self, looks: &[Look], is_above: bool) {
-        for look in looks {
-            let locked_bytes = if is_above { figure(look.pid, "status", "VmLck").unwrap_or(0) } else { 0 };
-            self.extras.entry(look.pid).or_default().locked_bytes = locked_bytes;
-        }
-    }
-
-    /// The same for the verdict, so that it need not be at once: of those that have locked something, what
-    /// of that is anonymous.
-    ///
-    /// *The story:* what had been managed before it was locked counted as what can be paged, and a run
-    /// that had next to nothing to page was said to work.
-    fn find_locked(&mut self, looks: &[Look]) {
-        let began = self.began.elapsed();
-        if began < self.locked_again {
-            return;
-        }
-        for look in looks {
-            let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
-            self.extras.entry(look.pid).or_default().locked_bytes =
-                if locks { locked_anon_bytes(look.pid) } else { 0 };
-        }
-        let ended = self.began.elapsed();
-        self.locked_again = ended + LOCKED_PAUSE.max((ended - began) * LOCKED_SHARE);
-    }
-
-    /// Pages of hugetlbfs: no more of all together than the machine has in use. Most machines have none.
-    ///
-    /// *The story:* with MAP_HUGETLB a program held any amount, and was said to fit.
-    fn read_huge(&mut self, looks: &[Look]) {
-        if self.huge_asked.is_some_and(|asked| asked.elapsed() < HUGE_LOOK) {
-            return;
-        }
-        self.huge_asked = Some(Instant::now());
-        let mut left = machine::huge_bytes_in_use();
-        for look in looks {
-            let extra = self.extras.entry(look.pid).or_default();
-            let held = if left > 0 { figure(look.pid, "status", "HugetlbPages").unwrap_or(0) } else { 0 };
-            extra.huge_bytes = held.min(left);
-            left -= extra.huge_bytes;
-        }
     }
 
     /// Keeps what those reported that have ended, and lets others have their places.
@@ -512,9 +436,10 @@ impl Watcher {
             managed.push(report);
         }
         let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
-        self.census.need(self.needed(looks, &managed), blank);
+        let needed = self.needed(looks, &managed);
+        self.census.need(needed, blank);
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
-        self.loans = Watcher::loans(looks, &managed);
+        self.loans = self.loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
         self.census.note_unpaged(self.unpaged_bytes);
@@ -541,12 +466,13 @@ impl Watcher {
     }
 
     /// Children of fork that tell what they have of their parents, and these.
-    fn loans(looks: &[Look], managed: &[Report]) -> Loans {
+    fn loans(&self, looks: &[Look], managed: &[Report]) -> Loans {
         let mut loans = Loans::new();
+        let pids = borrowing(looks, managed);
         for (look, report) in borrowers(looks, managed) {
             loans.insert(look.pid, report.borrowed_bytes);
-            if let Some(parent) = of_pid(looks, look.parent) {
-                loans.entry(parent.pid).or_insert(0);
+            if let Some(elder) = self.kin.elder(looks, look, |other| !pids.contains(&other.pid)) {
+                loans.entry(elder.pid).or_insert(0);
             }
         }
         loans
@@ -555,14 +481,18 @@ impl Watcher {
     /// Takes back of loans what their parents have not any more, and gives anew what faults were
     /// taken for copies that were none.
     fn lend(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
+        let pids = borrowing(looks, managed);
         let borrower = |(look, report): (&Look, &Report)| {
-            let (pid, parent, word) = (report.pid, look.parent, report.loan);
-            Borrower { pid, claim: report.claim(), parent, word }
+            let elder = self.kin.elder(looks, look, |other| !pids.contains(&other.pid));
+            let (pid, parent, word) = (report.pid, elder.map_or(0, |elder| elder.pid), report.loan);
+            let own_bytes = look.anon_bytes.saturating_sub(report.borrowed_bytes);
+            Borrower { pid, claim: report.claim(), parent, word, own_bytes }
         };
         let borrowers: Vec<Borrower> = borrowers(looks, managed).map(borrower).collect();
         for (claim, word) in self.lending.look(&borrowers, |pid| lender(looks, pid)) {
             self.page.lend(claim, word)?;
         }
+        self.has_passed |= self.lending.take_passed();
         self.renew(looks, managed, &borrowers)?;
         self.is_tight = self.worth_renewing(looks, managed) && self.page.free_bytes()? < self.tight_bytes();
         Ok(())
@@ -574,7 +504,9 @@ impl Watcher {
     /// *The story:* children of children were walked by nobody. A shell of 19 MiB that started shells, each
     /// of which started some, paged in 30.
     fn renew(&mut self, looks: &[Look], managed: &[Report], borrowers: &[Borrower]) -> io::Result<()> {
-        let walked = |pid: u32| Some((self.sharing.walked(pid)?, eldest(looks, pid)?));
+        let pids = borrowing(looks, managed);
+        let eldest = |pid: u32| self.kin.eldest(looks, pid, |other| !pids.contains(&other.pid));
+        let walked = |pid: u32| Some((self.sharing.walked(pid)?, eldest(pid)?));
         #[derive(Default)]
         struct Family<'a> {
             common: u64,
@@ -612,11 +544,25 @@ impl Watcher {
     }
 
     /// What the tree would hold now with RAM enough, what several have together once.
-    fn needed(&self, looks: &[Look], managed: &[Report]) -> u64 {
+    fn needed(&mut self, looks: &[Look], managed: &[Report]) -> u64 {
+        let inherits = |report: &&Report| report.counter("inherited_bytes") > 0;
+        let heirs: BTreeSet<u32> = managed.iter().filter(inherits).map(|report| report.pid).collect();
+        let heir = |report: &Report| {
+            let look = of_pid(looks, report.pid).filter(|look| report.is_of(look))?;
+            let runs_same = |elder: &&Look| look.runs(elder.program_pages, elder.program_stamp);
+            let elder = self.kin.elder(looks, look, |other| !heirs.contains(&other.pid)).filter(runs_same);
+            let [inherited_bytes, gone_bytes] =
+                ["inherited_bytes", "inherited_gone_bytes"].map(|name| report.counter(name));
+            let (pid, claim, elder) = (report.pid, report.claim(), elder.map(|elder| elder.pid));
+            Some(Heir { pid, claim, elder, inherited_bytes, gone_bytes })
+        };
+        let heirs: Vec<Heir> = managed.iter().filter_map(heir).collect();
+        let common = self.heritage.look(&heirs);
         let of = |look: &Look| {
             let report = managed.iter().find(|report| report.is_of(look));
             let needed = report.map_or(0, |report| report.counter("needed_bytes")).max(look.anon_bytes);
-            needed.saturating_sub(self.sharing.doubly(look.pid).anon_bytes)
+            let doubly = self.sharing.doubly(look.pid).anon_bytes;
+            needed.saturating_sub(doubly + common.get(&look.pid).copied().unwrap_or(0))
         };
         looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid)).map(of).sum()
     }
@@ -698,6 +644,11 @@ fn borrowers<'a>(looks: &'a [Look], managed: &'a [Report]) -> impl Iterator<Item
     managed.iter().filter(has_loan).filter_map(look)
 }
 
+/// Their numbers.
+fn borrowing(looks: &[Look], managed: &[Report]) -> BTreeSet<u32> {
+    borrowers(looks, managed).map(|(look, _)| look.pid).collect()
+}
+
 /// What a parent of the tree has now.
 fn lender(looks: &[Look], pid: u32) -> Option<Lender> {
     let look = of_pid(looks, pid).filter(|look| !look.is_guest)?;
@@ -710,24 +661,8 @@ fn part_of(bytes: u64, most: u64, all: u64) -> u64 {
     if all <= most { bytes } else { (u128::from(bytes) * u128::from(most) / u128::from(all)) as u64 }
 }
 
-fn shmem_bytes(extras: &BTreeMap<u32, Extra>, look: &Look) -> u64 {
-    extras.get(&look.pid).map_or(0, |extra| extra.shmem_bytes)
-}
-
-/// The oldest ancestor of a process that runs the same program, each the parent of the next.
-fn eldest(looks: &[Look], pid: u32) -> Option<u32> {
-    let mut look = of_pid(looks, pid)?;
-    for _ in looks {
-        match of_pid(looks, look.parent).filter(|parent| parent.program_pages == look.program_pages) {
-            Some(parent) => look = parent,
-            None => break,
-        }
-    }
-    Some(look.pid)
-}
-
 struct Walks<'a> {
-    extras: &'a BTreeMap<u32, Extra>,
+    extras: &'a Extras,
     began: Instant,
 }
 
@@ -741,7 +676,7 @@ impl Walker for Walks<'_> {
     }
 
     fn shmem_bytes(&self, look: &Look) -> u64 {
-        shmem_bytes(self.extras, look)
+        self.extras.shmem_bytes(look)
     }
 
     /// What others have, too, of what a process holds: all but its own part, which is what it has with

@@ -74,6 +74,8 @@ pub(super) struct Heirs {
     is_given_up: bool,
     /// When sealed areas are looked at.
     looks_next: u64,
+    /// How many pages ever were in areas when these were sealed.
+    sealed_ever: u32,
 }
 
 impl Heirs {
@@ -305,6 +307,7 @@ impl Engine {
             return false;
         }
         for id in unsealed {
+            self.heirs.sealed_ever = self.heirs.sealed_ever.saturating_add(self.mm.areas_beside(id).0);
             self.mm.seal_area(id);
             self.areas[usize::from(id.0)].is_sealed = true;
         }
@@ -397,12 +400,29 @@ impl Engine {
     /// The pages that its parent had out, of memory that is managed by now, with all that is in view.
     pub fn inherit(&mut self, estate: &Estate) {
         for (_, slot, sum) in estate.pages() {
-            self.sums.inherit(slot.0, sum);
+            if let Some(hash) = self.sums.inherit(slot.0, sum) {
+                self.fingerprints.inherit(slot.0, hash);
+            }
         }
+        self.heirs.sealed_ever = estate.runs.iter().map(|run| run.count).sum();
         for run in &estate.runs {
             let (vpn, slot, count) = (run.vpn, run.slot, run.count);
             self.feed(Event::Inherited { space: PROGRAM, vpn, slot, count });
         }
+    }
+
+    /// Bytes that were inherited in slots and not stored to since; and those that have gone of all that lay in
+    /// slots that others know.
+    #[must_use]
+    pub fn heritage_bytes(&self) -> (u64, u64) {
+        let (mut inherited, mut there) = (0, 0);
+        for id in self.area_ids().filter(|&id| self.areas[usize::from(id.0)].is_sealed) {
+            let (used, _) = self.mm.areas_beside(id);
+            there += used;
+            inherited += if self.areas[usize::from(id.0)].renewed.is_none() { used } else { 0 };
+        }
+        let bytes = |pages: u32| u64::from(pages) * PAGE_SIZE as u64;
+        (bytes(inherited), bytes(self.heirs.sealed_ever.saturating_sub(there)))
     }
 
     /// Are the bytes of the page anywhere but in view?

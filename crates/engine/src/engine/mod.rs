@@ -18,6 +18,7 @@ mod compress;
 mod files;
 mod foreseeing;
 mod fork;
+mod guarding;
 mod handing_back;
 pub mod heirs;
 mod keeping;
@@ -131,6 +132,8 @@ pub struct Engine {
     discards: Discards,
     report: Report,
     lending: Lending,
+    /// When guards are looked for that nobody told of.
+    guards_next: u64,
     /// What stays in RAM for the ends of threads; None where nobody asked for it.
     robust: Option<Robust>,
     /// Runs that were taken out since the lists of locks were read.
@@ -196,6 +199,7 @@ impl Engine {
             discards: Discards::default(),
             report,
             lending: Lending::default(),
+            guards_next: 0,
             robust: None,
             suspects: Vec::new(),
             owed: Vec::new(),
@@ -369,6 +373,7 @@ impl Engine {
         self.vigil.tick(now);
         self.look_at_claims();
         self.close_emptied(now);
+        self.look_for_guards(now);
         self.feed(Event::Tick);
         self.look_at_files();
         self.read_foreseen();

@@ -70,6 +70,11 @@ impl Engine {
         self.handle(Message::Unmap { start: range.start, end: range.end });
     }
 
+    /// `rings` is set before the program makes an io_uring, where that is heard of.
+    pub fn watch_rings(&mut self, rings: &'static AtomicBool) {
+        self.lending.watch_rings(rings);
+    }
+
     /// `installed` is set before the program puts the first guard (MADV_GUARD_INSTALL) in the place
     /// of a page.
     pub fn watch_guards(&mut self, installed: &'static AtomicBool) {

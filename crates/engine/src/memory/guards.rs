@@ -3,8 +3,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use overspill_sys::PAGE_SIZE;
 use overspill_sys::pagemap::{Categories, PageRegion, Query};
+use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use super::Memory;
 
@@ -59,6 +59,21 @@ impl Memory {
         let (open, guarded) = self.find_guards(address, count);
         self.guards.seen |= guarded > 0;
         open.max(1)
+    }
+
+    /// Does the kernel tell guards from other pages?
+    pub fn tells_guards(&self) -> bool {
+        self.guards.are_told
+    }
+
+    /// One was seen: from now on they are looked for before pages are put anywhere.
+    pub fn note_guard(&mut self) {
+        self.guards.seen = true;
+    }
+
+    /// Tells every run of guards of a range.
+    pub fn each_guard(&self, range: AddressRange, visit: impl FnMut(AddressRange)) {
+        let _ = self.pagemap.for_each_run(range, GUARDS, visit);
     }
 
     fn find_guards(&self, address: usize, count: u32) -> (u32, u32) {

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use overspill_engine::Failure;
 use overspill_engine::pipes::Pipes;
@@ -92,6 +92,7 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
         (_, None) => Box::leak(Box::new(Process::new())),
     };
     process.state.store(state::WATCHING, Ordering::Release);
+    CLAIM.store(process.generation.load(Ordering::Acquire), Ordering::Release);
     PLACE.store(core::ptr::from_ref(process).cast_mut(), Ordering::Release);
     if !reserve::is_set_up()
         && let Err(failure) = aside::put(shared)
@@ -117,6 +118,15 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 /// The place that an agent of this process has claimed.
 static PLACE: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+/// Its generation then.
+static CLAIM: AtomicU32 = AtomicU32::new(0);
+
+/// The places of this process's ancestors, the nearest first, with their generations: as far as forks alone
+/// lie between. They run the same program, and have in common what none of them has stored to.
+static LINE: [(AtomicPtr<Process>, AtomicU32); LINE_MAX] =
+    [const { (AtomicPtr::new(core::ptr::null_mut()), AtomicU32::new(0)) }; LINE_MAX];
+/// Who is farther away is not known.
+const LINE_MAX: usize = 8;
 
 /// The launcher's page, if an agent found it.
 fn shared() -> Option<&'static Shared> {
@@ -142,9 +152,47 @@ pub fn stays_away(errno: Errno) {
     }
 }
 
+/// No thread could be made, so no agent begins here: the launcher is told by the program's own thread, where
+/// /proc leads to it. Nothing stays open.
+pub fn tell_failure(address: Address, errno: Errno) {
+    let Ok(Found { shared, pid, .. }) = address.look(shared()) else { return };
+    SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    let resident = ResidentReader::open().and_then(|reader| reader.read());
+    let program_pages = resident.unwrap_or_default().program_pages as u32;
+    if let Some(process) = claim(shared, pid, program_pages) {
+        give_up(process, Failure { step: retire::START_THREAD, errno });
+    }
+}
+
 /// A child of fork has no place as yet: its parent's is its parent's.
 pub fn forget_place() {
-    PLACE.store(core::ptr::null_mut(), Ordering::Release);
+    let parent = PLACE.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: as in `known_place`.
+    let is_listed = unsafe { parent.as_ref() }
+        .is_some_and(|parent| shared().is_some_and(|shared| place_of(shared, parent).is_some()));
+    if !is_listed {
+        return;
+    }
+    for at in (1..LINE_MAX).rev() {
+        LINE[at].0.store(LINE[at - 1].0.load(Ordering::Relaxed), Ordering::Relaxed);
+        LINE[at].1.store(LINE[at - 1].1.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    LINE[0].0.store(parent, Ordering::Relaxed);
+    LINE[0].1.store(CLAIM.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Has an ancestor its place still, in the program that it ran at the fork? What it has of the budget is taken
+/// until the launcher takes its place back.
+pub fn has_elder() -> bool {
+    LINE.iter().any(|(place, claim)| {
+        // SAFETY: what is there lies in the launcher's page, which stays mapped.
+        let place = unsafe { place.load(Ordering::Relaxed).as_ref() };
+        place.is_some_and(|place| {
+            place.generation.load(Ordering::Acquire) == claim.load(Ordering::Relaxed)
+                && !place.is_free()
+                && place.is_over.load(Ordering::Acquire) == 0
+        })
+    })
 }
 
 fn known_place() -> Option<&'static Process> {

@@ -2,7 +2,7 @@
 //!
 //! Workers are threads without libc. One lock guards queue and completions; who waits for it, and
 //! idle workers, sleep on a futex. An eventfd rings exactly while completions wait: it changes
-//! under the lock too.
+//! under the lock too. Where no thread can be made who submits serves the requests itself.
 
 use super::{Full, Operation, VECTORS_MAX};
 use crate::event::{Bell, PollFd, poll};
@@ -101,15 +101,20 @@ impl Pool {
     /// Takes requests off the queue and serves them until the engine is dropped and the queue is empty.
     fn work(&self) {
         loop {
+            let seen = self.serve_queue();
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            let _ = futex::wait(&self.news, seen, None, Scope::Private);
+        }
+    }
+
+    /// Takes requests off the queue and serves them until it is empty. Returns what there was of news then.
+    fn serve_queue(&self) -> u32 {
+        loop {
             let (number, seen) = self.with(|state| (state.queue.pop(), self.news.load(Ordering::Acquire)));
-            let Some(number) = number else {
-                if self.stop.load(Ordering::Acquire) {
-                    return;
-                }
-                let _ = futex::wait(&self.news, seen, None, Scope::Private);
-                continue;
-            };
-            // SAFETY: the number came off the queue, so the request was written and is this worker's.
+            let Some(number) = number else { return seen };
+            // SAFETY: the number came off the queue, so the request was written and is this thread's.
             let request = unsafe { (*self.requests[number as usize].get()).assume_init_mut() };
             request.serve();
             self.with(|state| {
@@ -147,7 +152,7 @@ extern "C" fn worker(pool: *mut ()) {
 
 impl ThreadEngine {
     pub(super) fn new(depth: u32, workers: u32) -> Result<ThreadEngine, Errno> {
-        assert!((1..=DEPTH_MAX).contains(&depth) && (1..=WORKERS_MAX).contains(&workers));
+        assert!((1..=DEPTH_MAX).contains(&depth) && workers <= WORKERS_MAX);
         let memory = Mapping::anon(size_of::<Pool>().next_multiple_of(PAGE_SIZE), Prot::RW)?;
         crate::mem::name(memory.range(), c"overspill io");
         let pool = memory.as_ptr::<Pool>();
@@ -173,9 +178,14 @@ impl ThreadEngine {
         };
         for place in &mut engine.workers[..workers as usize] {
             // SAFETY: the worker uses system calls and the pool only; `drop` joins it before the pool goes.
-            *place = Some(unsafe {
-                thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, worker, pool.cast())?
-            });
+            let made =
+                unsafe { thread::spawn_ordinary(STACK_BYTES, Descriptors::Shared, worker, pool.cast()) };
+            match made {
+                Ok(made) => *place = Some(made),
+                // No more may be. Those that there are do, or the caller itself.
+                Err(Errno::AGAIN) => break,
+                Err(errno) => return Err(errno),
+            }
         }
         Ok(engine)
     }
@@ -231,7 +241,11 @@ impl ThreadEngine {
             }
             pool.news.fetch_add(1, Ordering::Release);
         });
-        futex::wake(&pool.news, count, Scope::Private);
+        if self.workers[0].is_some() {
+            futex::wake(&pool.news, count, Scope::Private);
+        } else {
+            pool.serve_queue();
+        }
     }
 
     pub(super) fn wait(&mut self, min: u32, timeout_ns: Option<u64>) -> Result<(), Errno> {

@@ -106,6 +106,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "join-words" Holds joining::run, "threads made by clone end while their words are cold";
     "uring" Holds uring::buffered, "the program's own io_uring";
     "uring-direct" Holds uring::direct, "its direct operations";
+    "uring-guard" Holds uring::guards, "guards that it installs over pages that are out";
     "uring-fixed" Holds uring::fixed, "its registered buffers";
     "uring-fixed-closed" Holds uring::fixed_closed, "the same in memory that is read-only by then";
     "vm-readv" Holds remote::vm_readv, "process_vm_readv, also by another process";

@@ -2,7 +2,10 @@
 //! and buffers that are registered, which the kernel holds by their frames.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -14,6 +17,10 @@ use crate::{ensure, pattern, sys};
 const SEED: u64 = 0x1049;
 const PIECE: usize = 64 << 10;
 const DEPTH: usize = 16;
+const MADV_GUARD_INSTALL: i32 = 102;
+const MADV_GUARD_REMOVE: i32 = 103;
+/// Whoever looks for guards has done so by then.
+const LOOKS: Duration = Duration::from_millis(500);
 /// Pieces that are registered as buffers.
 const BUFFERS: usize = 32;
 
@@ -84,6 +91,50 @@ fn between(context: &mut Context, flags: i32) -> Outcome {
     context.under_pressure(|_| copy(&mut ring()?, &file, &source, &target))?;
     pattern::check_pages(&target, 0..target.pages(), SEED, "read by io_uring")?;
     pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")
+}
+
+/// `uring-guard`: guards (MADV_GUARD_INSTALL) that an io_uring installs over pages that are out, and some time
+/// later removes: what they stood over is zeroes, and what lies beside them is as it was.
+///
+/// *The story:* nobody looked for them before something was put there. All of a MiB had its old bytes.
+pub fn guards(context: &mut Context) -> Outcome {
+    const GUARDED: usize = 256;
+    let memory = context.subject(SEED)?;
+    let mut ring = ring()?;
+    let first = memory.pages() / 4;
+    context.cool(&memory)?;
+    if advise(&mut ring, &memory, first..first + GUARDED, MADV_GUARD_INSTALL)? != 0
+        || !is_told(&memory, first)?
+    {
+        // A kernel before 6.15: no guards, or nothing that tells them from what is swapped out.
+        return context.sabotage_status();
+    }
+    std::thread::sleep(LOOKS);
+    ensure!(advise(&mut ring, &memory, first..first + GUARDED, MADV_GUARD_REMOVE)? == 0, "guards are to go");
+    context.sabotage(&memory);
+    pattern::check_zero(&memory, first..first + GUARDED, "behind guards of an io_uring")?;
+    pattern::check_pages(&memory, 0..first, SEED, "before guards")?;
+    pattern::check_pages(&memory, first + GUARDED..memory.pages(), SEED, "after guards")
+}
+
+/// Gives advice about pages by the ring: what that gave.
+fn advise(ring: &mut IoUring, memory: &Memory, pages: Range<usize>, advice: i32) -> Outcome<i32> {
+    let (address, len) = (memory.at(pages.start * PAGE).cast_const().cast(), pages.len() * PAGE);
+    let entry = opcode::Madvise::new(address, len as i64, advice).build();
+    // SAFETY: the memory is the caller's, who wants that.
+    unsafe { ring.submission().push(&entry) }.map_err(|_| Failure("the ring is full".to_owned()))?;
+    ring.submit_and_wait(1)?;
+    let completion = ring.completion().next();
+    completion.map(|completion| completion.result()).ok_or_else(|| Failure("nothing is complete".to_owned()))
+}
+
+/// Does the page map tell the guard that is there?
+fn is_told(memory: &Memory, page: usize) -> Outcome<bool> {
+    const GUARD: u64 = 1 << 58;
+    let mut entry = [0; 8];
+    let at = (memory.page(page) / PAGE * entry.len()) as u64;
+    File::open("/proc/self/pagemap")?.read_exact_at(&mut entry, at)?;
+    Ok(u64::from_ne_bytes(entry) & GUARD != 0)
 }
 
 /// Registers the pieces from the `first`th on as buffers. They stay mapped for as long as the ring is there.

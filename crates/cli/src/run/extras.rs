@@ -1,0 +1,200 @@
+//! What /proc tells of a process beside what each look reads: shared memory, what is locked, pages of
+//! hugetlbfs, secret memory, page tables. Each is asked for when it may have changed, or now and then.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::descendants::{Look, figure, figures, locked_anon_bytes, of_pid, secret_bytes};
+use crate::machine;
+
+/// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
+const SHARED_STEP_BYTES: u64 = 1 << 20;
+/// What is locked is asked for again after that, and after so many times what it took; so is secret memory.
+const LOCKED_PAUSE: Duration = Duration::from_millis(20);
+const LOCKED_SHARE: u32 = 50;
+/// How often it is asked whether anybody has pages of hugetlbfs.
+const HUGE_LOOK: Duration = Duration::from_millis(100);
+/// ... and how large page tables are, and after so many times what that took.
+const TABLES_LOOK: Duration = Duration::from_millis(100);
+const TABLES_SHARE: u32 = 300;
+/// They count from this size on, and where they are more than this part of the budget: what is managed has
+/// some, too.
+const TABLES_BYTES: u64 = 8 << 20;
+const TABLES_PART: u64 = 16;
+
+/// Of one process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extra {
+    /// The figure of files and shared memory when it was read.
+    shared_bytes: u64,
+    /// Shared memory.
+    pub shmem_bytes: u64,
+    /// In pages of hugetlbfs, which no other figure has.
+    pub huge_bytes: u64,
+    /// In mappings that are locked: under `--strict` files among them and what is not in RAM, read while the
+    /// tree is above its budget only; else what is anonymous.
+    pub locked_bytes: u64,
+    /// Its part of what memfd_secret has made, which counts with its files, and when that was asked for.
+    pub secret_bytes: u64,
+    secret_shared_bytes: u64,
+    /// Page tables, if they count.
+    pub table_bytes: u64,
+}
+
+impl Extra {
+    /// What counts beside anonymous and shared memory, and nobody can page.
+    pub fn other_bytes(&self) -> u64 {
+        self.huge_bytes + self.secret_bytes + self.table_bytes
+    }
+}
+
+/// Of all that live.
+pub struct Extras {
+    of: BTreeMap<u32, Extra>,
+    ram_bytes: u64,
+    huge_asked: Option<Instant>,
+    /// From when on each is asked for again.
+    locked_again: Instant,
+    secret_again: Instant,
+    tables_again: Instant,
+}
+
+impl Extras {
+    /// Of a run with such a budget.
+    pub fn new(ram_bytes: u64) -> Extras {
+        let now = Instant::now();
+        let (locked_again, secret_again, tables_again) = (now, now, now);
+        Extras { of: BTreeMap::new(), ram_bytes, huge_asked: None, locked_again, secret_again, tables_again }
+    }
+
+    /// What is known of one.
+    pub fn of(&self, pid: u32) -> Extra {
+        self.of.get(&pid).copied().unwrap_or_default()
+    }
+
+    /// The shared memory of one.
+    pub fn shmem_bytes(&self, look: &Look) -> u64 {
+        self.of(look.pid).shmem_bytes
+    }
+
+    /// Of all.
+    pub fn other_bytes(&self) -> u64 {
+        self.of.values().map(Extra::other_bytes).sum()
+    }
+
+    /// Asks for what may have changed, of all that live.
+    pub fn read(&mut self, looks: &[Look]) {
+        self.of.retain(|pid, _| of_pid(looks, *pid).is_some());
+        for look in looks {
+            self.read_shmem(look);
+        }
+        self.read_huge(looks);
+        self.read_secret(looks);
+        self.read_tables(looks);
+    }
+
+    /// Asks anew for what an end hangs on.
+    pub fn read_afresh(&mut self, look: &Look) {
+        self.of.entry(look.pid).or_default().shared_bytes = u64::MAX; // so that it is read
+        self.read_shmem(look);
+        let extra = self.of.entry(look.pid).or_default();
+        if extra.locked_bytes > 0 {
+            extra.locked_bytes = locked_anon_bytes(look.pid);
+        }
+        if extra.secret_bytes > 0 {
+            extra.secret_bytes = secret_bytes(look.pid);
+        }
+    }
+
+    /// Shared memory is asked for again when it may have changed.
+    fn read_shmem(&mut self, look: &Look) {
+        let extra = self.of.entry(look.pid).or_default();
+        if look.shared_bytes.abs_diff(extra.shared_bytes) >= SHARED_STEP_BYTES {
+            extra.shared_bytes = look.shared_bytes;
+            extra.shmem_bytes = figure(look.pid, "status", "RssShmem").unwrap_or(0);
+        }
+    }
+
+    /// What is locked stays in RAM, managed or not.
+    ///
+    /// *The story:* a program locked two and a half times its budget under `--strict` and was let run.
+    pub fn read_locked(&mut self, looks: &[Look], is_above: bool) {
+        for look in looks {
+            let locked_bytes = if is_above { figure(look.pid, "status", "VmLck").unwrap_or(0) } else { 0 };
+            let extra = self.of.entry(look.pid).or_default();
+            extra.locked_bytes = locked_bytes.saturating_sub(extra.secret_bytes);
+        }
+    }
+
+    /// The same for the verdict, so that it need not be at once: of those that have locked something, what
+    /// of that is anonymous.
+    ///
+    /// *The story:* what had been managed before it was locked counted as what can be paged, and a run
+    /// that had next to nothing to page was said to work.
+    pub fn find_locked(&mut self, looks: &[Look]) {
+        let began = Instant::now();
+        if began < self.locked_again {
+            return;
+        }
+        for look in looks {
+            let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
+            self.of.entry(look.pid).or_default().locked_bytes =
+                if locks { locked_anon_bytes(look.pid) } else { 0 };
+        }
+        self.locked_again = Instant::now() + LOCKED_PAUSE.max(began.elapsed() * LOCKED_SHARE);
+    }
+
+    /// Pages of hugetlbfs: no more of all together than the machine has in use. Most machines have none.
+    ///
+    /// *The story:* with MAP_HUGETLB a program held any amount, and was said to fit.
+    fn read_huge(&mut self, looks: &[Look]) {
+        if self.huge_asked.is_some_and(|asked| asked.elapsed() < HUGE_LOOK) {
+            return;
+        }
+        self.huge_asked = Some(Instant::now());
+        let mut left = machine::huge_bytes_in_use();
+        for look in looks {
+            let extra = self.of.entry(look.pid).or_default();
+            let held = if left > 0 { figure(look.pid, "status", "HugetlbPages").unwrap_or(0) } else { 0 };
+            extra.huge_bytes = held.min(left);
+            left -= extra.huge_bytes;
+        }
+    }
+
+    /// Secret memory (memfd_secret): the kernel counts it with files, and as locked.
+    ///
+    /// *The story:* a program held 100 MiB of it, which nobody can page. "Fits: never needed more than 236
+    /// KiB" was said, and `--strict` let it run.
+    fn read_secret(&mut self, looks: &[Look]) {
+        let began = Instant::now();
+        if began < self.secret_again {
+            return;
+        }
+        for look in looks {
+            let extra = self.of.entry(look.pid).or_default();
+            if look.shared_bytes.abs_diff(extra.secret_shared_bytes) >= SHARED_STEP_BYTES {
+                extra.secret_shared_bytes = look.shared_bytes;
+                let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
+                extra.secret_bytes = if locks { secret_bytes(look.pid) } else { 0 };
+            }
+        }
+        self.secret_again = Instant::now() + LOCKED_PAUSE.max(began.elapsed() * LOCKED_SHARE);
+    }
+
+    /// Page tables that are large: of what was read here and there, say.
+    ///
+    /// *The story:* 60 GiB of which a page was read each 2 MiB had 120 MiB of page tables. "Fits: never needed
+    /// more than 220 KiB".
+    fn read_tables(&mut self, looks: &[Look]) {
+        let began = Instant::now();
+        if began < self.tables_again {
+            return;
+        }
+        let least = TABLES_BYTES.max(self.ram_bytes / TABLES_PART);
+        for look in looks {
+            let held = figures(look.pid, "status", ["VmPTE"]).map_or(0, |[bytes]| bytes);
+            self.of.entry(look.pid).or_default().table_bytes = if held > least { held } else { 0 };
+        }
+        self.tables_again = Instant::now() + TABLES_LOOK.max(began.elapsed() * TABLES_SHARE);
+    }
+}

@@ -1,0 +1,172 @@
+//! What a summary says is so: what is held is counted once, nothing that is held is left out, and where
+//! something is not managed the reason is the true one.
+
+use std::path::{Path, PathBuf};
+
+use crate::context::Context;
+use crate::launch::{Finished, Launch, MIB};
+use crate::trees::{kind, text};
+use crate::{Outcome, Test, ensure, json, packages};
+
+const SUMS: &str = include_str!("trees/sums.c");
+
+/// All of this file.
+pub fn tests() -> Vec<Test> {
+    vec![
+        Test::new("limits::sum-of-a-daemon", daemon),
+        Test::new("limits::sum-of-a-reader", reader),
+        Test::new("limits::sum-of-secret-memory", secret),
+        Test::new("limits::sum-of-page-tables", tables),
+        Test::new("limits::reason-capabilities", capabilities),
+        Test::new("limits::reason-no-environment", no_environment),
+        Test::new("limits::reason-no-thread", no_thread),
+    ]
+}
+
+fn program(context: &Context) -> Outcome<PathBuf> {
+    packages::compile(context, "sums", SUMS, &[])
+}
+
+fn run(context: &Context, name: &str, words: &[&str], ram: u64, options: &[&str]) -> Outcome<Finished> {
+    Launch::new(context, format!("sums-{name}"), program(context)?)
+        .args(words)
+        .ram(ram)
+        .options(options)
+        .timeout(120)
+        .run()
+}
+
+/// A figure of the report's.
+fn figure(finished: &Finished, name: &str) -> Outcome<u64> {
+    json::number(finished.report()?, name)
+}
+
+/// *The story:* a daemon's parent ended, and what it had in common with its parent's parent counted twice:
+/// 100 MiB "went above the budget, to 202", and 40 MiB were paged in 64.
+fn daemon(context: &Context) -> Outcome {
+    for (held, ram) in [(100, 125), (40, 64)] {
+        let held_text = held.to_string();
+        let finished = run(context, &format!("daemon-{held}"), &["daemon", &held_text], ram * MIB, &[])?;
+        finished.succeeded()?;
+        let (told, out) = (figure(&finished, "tree_peak_bytes")?, figure(&finished, "pswpout").unwrap_or(0));
+        let verdict = kind(finished.report()?);
+        let what = format!("{held} MiB: {verdict}, {} MiB, {out} pages went out", told / MIB);
+        ensure!(
+            verdict == "fits" && told < (held + held / 8) * MIB && out == 0,
+            "{}",
+            finished.complain(&what)
+        );
+    }
+    Ok(())
+}
+
+/// *The story:* what a child of fork had inherited in slots counted as its own, too: of 224 MiB 485 "would
+/// avoid that".
+fn reader(context: &Context) -> Outcome {
+    let finished = run(context, "reader", &["reader", "200"], 64 * MIB, &[])?;
+    finished.succeeded()?.paged()?;
+    let needed = figure(&finished, "needed_bytes")?;
+    let what = format!("{} MiB were needed", needed / MIB);
+    ensure!((200 * MIB..300 * MIB).contains(&needed), "{}", finished.complain(&what));
+    Ok(())
+}
+
+/// *The story:* what memfd_secret makes counted with files: "fits: never needed more than 236 KiB" of 100 MiB
+/// that nobody can page, and `--strict` let it run.
+fn secret(context: &Context) -> Outcome {
+    let finished = run(context, "secret", &["secret", "100"], 48 * MIB, &[])?;
+    if finished.exited(77).is_ok() {
+        return Ok(()); // the kernel has none
+    }
+    finished.succeeded()?;
+    let (told, verdict) = (figure(&finished, "tree_peak_bytes")?, kind(finished.report()?));
+    let what = format!("{verdict}, {} MiB", told / MIB);
+    ensure!(verdict == "exceeded" && told >= 100 * MIB, "{}", finished.complain(&what));
+    let strict = run(context, "secret-strict", &["secret", "100"], 48 * MIB, &["--strict"])?;
+    let verdict = kind(strict.report()?);
+    ensure!(verdict == "strict_refused", "{}", strict.complain(verdict));
+    run(context, "secret-little", &["secret", "20"], 48 * MIB, &["--strict"])?.succeeded()?;
+    Ok(())
+}
+
+/// *The story:* 60 GiB of which a page was read each 2 MiB have 120 MiB of page tables: "fits".
+fn tables(context: &Context) -> Outcome {
+    let finished = run(context, "tables", &["tables", "60"], 48 * MIB, &[])?;
+    finished.succeeded()?;
+    let told = verdict_text(&finished)?;
+    ensure!(
+        kind(finished.report()?) == "exceeded" && told.contains("page tables"),
+        "{}",
+        finished.complain(&told)
+    );
+    Ok(())
+}
+
+fn verdict_text(finished: &Finished) -> Outcome<String> {
+    let text = finished.report()?["verdict"]["text"].as_str();
+    text.map(str::to_owned).ok_or_else(|| "there is no verdict".to_owned())
+}
+
+/// Runs what cannot be managed, of which that is to be said.
+fn unmanaged(finished: &Finished, reason: &str) -> Outcome {
+    finished.succeeded()?;
+    let told = finished.report()?.to_string();
+    ensure!(told.contains(reason) && !told.contains("sandbox"), "{}", finished.complain(reason));
+    Ok(())
+}
+
+/// *The story:* "a sandbox (Landlock) may keep the library from it", as root's launcher asked what it would
+/// have been to root.
+fn capabilities(context: &Context) -> Outcome {
+    let program = program(context)?;
+    let given = context.path("sums-given");
+    std::fs::copy(&program, &given).map_err(|error| error.to_string())?;
+    give_capability(&given)?;
+    let finished = Launch::new(context, "sums-capabilities", packages::program("setpriv", "util-linux")?)
+        .args(["--reuid", "65534", "--clear-groups", &text(&given), "plain", "20"])
+        .ram(64 * MIB)
+        .timeout(60)
+        .run()?;
+    unmanaged(&finished, "given file capabilities")
+}
+
+/// CAP_NET_RAW, in effect at once.
+fn give_capability(path: &Path) -> Outcome {
+    let words: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let file = std::ffi::CString::new(text(path)).map_err(|error| error.to_string())?;
+    let name = c"security.capability";
+    // SAFETY: two strings that end, and a value of that length.
+    let result =
+        unsafe { libc::setxattr(file.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
+    let error = std::io::Error::last_os_error();
+    ensure!(result == 0, "capabilities of {}: {error}", path.display());
+    Ok(())
+}
+
+/// The same of an exec by the bare instruction that gives no environment.
+fn no_environment(context: &Context) -> Outcome {
+    let finished = run(context, "bare", &["bare", "20"], 64 * MIB, &[])?;
+    unmanaged(&finished, "its environment was cleaned before it was started")
+}
+
+/// The same where one thread is all that may be: nobody told the launcher that none could be made. With two an
+/// agent is one of them, and does its own I/O where there is no io_uring.
+fn no_thread(context: &Context) -> Outcome {
+    let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
+    let group = roots.iter().map(|root| root.join(format!("overspill-sums-{}", std::process::id())));
+    let made = group.into_iter().find(|group| {
+        let has_limit = || group.join("pids.max").exists();
+        std::fs::create_dir(group).is_ok() && (has_limit() || std::fs::remove_dir(group).is_err())
+    });
+    let group = made.ok_or("no group of processes can be made (pids)")?;
+    let alone = run(context, "alone", &["alone", "1", &text(&group)], 48 * MIB, &[]);
+    let two = run(context, "two", &["alone", "2", &text(&group)], 48 * MIB, &["--no-uring"]);
+    let _ = std::fs::remove_dir(&group);
+    unmanaged(&alone?, "the agent could not start the agent's thread")?;
+    let two = two?;
+    two.succeeded()?.paged()?;
+    let is_managed = two.report()?["managed"] == true;
+    ensure!(is_managed, "{}", two.complain(kind(two.report()?)));
+    Ok(())
+}

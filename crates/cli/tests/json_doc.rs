@@ -101,6 +101,7 @@ const SECTIONS: &[Section] = &[
         &[
             ("", "crates/sim/src/report/json.rs", "Report"),
             ("`options`", "crates/sim/src/report/mod.rs", "Header"),
+            ("`options.counted`", "crates/sim/src/trace/workload.rs", "Counted"),
             ("`rows[]`", "crates/sim/src/report/mod.rs", "Row"),
             ("`rows[]`, reclaim's counters", "crates/sim/src/report/mod.rs", "Reclaim"),
             ("`replacement[]`", "crates/sim/src/replace/report.rs", "Cell"),

@@ -108,8 +108,8 @@ impl Sums {
         }
     }
 
-    /// Another process with the same function had this sum of a slot with the same number. Returns the hash of
-    /// what is there, if it is known.
+    /// Another process with the same function had this sum of a slot with the same number. Returns the hash
+    /// of what is there, if it is known.
     pub fn inherit(&mut self, slot: u32, sum: u64) -> Option<u64> {
         let Guard::Hashes(of_slot) = &mut self.guard else { return None };
         of_slot.set(Slot(slot), sum);

@@ -196,7 +196,7 @@ pub struct Report {
     pub tree_peak_bytes: u64,
     /// What of that was shared memory, which is not managed.
     pub tree_peak_shmem_bytes: u64,
-    /// ... of that page tables.
+    /// What of it was page tables, which nobody can page.
     pub tree_peak_table_bytes: u64,
     /// The most at a time that nobody could page: shared, unmanaged, locked.
     pub tree_peak_unpaged_bytes: u64,

@@ -411,8 +411,8 @@ impl Engine {
         }
     }
 
-    /// Bytes that were inherited in slots and not stored to since; and those that have gone of all that lay in
-    /// slots that others know.
+    /// Bytes that were inherited in slots and not stored to since; and those that have gone of all that lay
+    /// in slots that others know.
     #[must_use]
     pub fn heritage_bytes(&self) -> (u64, u64) {
         let (mut inherited, mut there) = (0, 0);

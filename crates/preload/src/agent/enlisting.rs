@@ -181,8 +181,8 @@ pub fn forget_place() {
     LINE[0].1.store(CLAIM.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 
-/// Has an ancestor its place still, in the program that it ran at the fork? What it has of the budget is taken
-/// until the launcher takes its place back.
+/// Has an ancestor its place still, in the program that it ran at the fork? What it has of the budget is
+/// taken until the launcher takes its place back.
 pub fn has_elder() -> bool {
     LINE.iter().any(|(place, claim)| {
         // SAFETY: what is there lies in the launcher's page, which stays mapped.

@@ -93,8 +93,8 @@ fn between(context: &mut Context, flags: i32) -> Outcome {
     pattern::check_pages(&source, 0..source.pages(), SEED, "written by io_uring")
 }
 
-/// `uring-guard`: guards (MADV_GUARD_INSTALL) that an io_uring installs over pages that are out, and some time
-/// later removes: what they stood over is zeroes, and what lies beside them is as it was.
+/// `uring-guard`: guards (MADV_GUARD_INSTALL) that an io_uring installs over pages that are out, and some
+/// time later removes: what they stood over is zeroes, and what lies beside them is as it was.
 ///
 /// *The story:* nobody looked for them before something was put there. All of a MiB had its old bytes.
 pub fn guards(context: &mut Context) -> Outcome {

@@ -150,8 +150,8 @@ fn no_environment(context: &Context) -> Outcome {
     unmanaged(&finished, "its environment was cleaned before it was started")
 }
 
-/// The same where one thread is all that may be: nobody told the launcher that none could be made. With two an
-/// agent is one of them, and does its own I/O where there is no io_uring.
+/// The same where one thread is all that may be: nobody told the launcher that none could be made. With two
+/// an agent is one of them, and does its own I/O where there is no io_uring.
 fn no_thread(context: &Context) -> Outcome {
     let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
     let group = roots.iter().map(|root| root.join(format!("overspill-sums-{}", std::process::id())));

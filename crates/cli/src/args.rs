@@ -181,9 +181,9 @@ input is unpacked.
 
 CSV: the first line names the columns, in any order: page (4096 bytes), address
 (bytes), lba (512 bytes) or obj_id (whatever is cached: a page each); time_ns,
-time_us, time_ms or time_s (time alone has no unit: then misses count); op (read,
-write); thread. All names: docs/trace-format.md. Of numbers each touch counts as
-a store, of oracle as a load: pages out differ by that.
+time_us, time_ms or time_s (time alone has no unit: then misses count); op
+(read, write); thread. All names: docs/trace-format.md. Of numbers each touch
+counts as a store, of oracle as a load: pages out differ by that.
 
 Examples:
   overspill trace info sort.ovt

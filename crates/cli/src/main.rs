@@ -41,12 +41,19 @@ mod whole;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, getrlimit};
 
 use args::{Cli, Command};
 
+/// As much stack as any command takes, and the parser of the command line: more than 96 KiB.
+const STACK_BYTES: u64 = 1 << 20;
+
 fn main() -> ExitCode {
-    match with_stack(usage::parse).and_then(|parsed| parsed.map_or_else(Ok, dispatch)) {
+    let outcome = match getrlimit(Resource::RLIMIT_STACK) {
+        Ok((soft, _)) if soft < STACK_BYTES => on_own_stack(work),
+        _ => work(),
+    };
+    match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             stderr::say!("overspill: {}", human::one_line(&format!("{error:#}")));
@@ -55,20 +62,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line's parser wants more than 96 KiB of stack. What the program gets is as it was.
+/// The limit on the stack stays as it was: it is the program's.
 ///
-/// *The story:* behind `ulimit -s 64` each command died of that, where other programs run.
-fn with_stack<T>(body: impl FnOnce() -> T) -> T {
-    const STACK_BYTES: u64 = 1 << 20;
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK) else { return body() };
-    if soft >= STACK_BYTES.min(hard) {
-        return body();
-    }
-    // What cannot be raised, or lowered again, stays: the parser may do.
-    let _ = setrlimit(Resource::RLIMIT_STACK, STACK_BYTES.min(hard), hard);
-    let outcome = body();
-    let _ = setrlimit(Resource::RLIMIT_STACK, soft, hard);
-    outcome
+/// *The story:* behind `ulimit -s 64` each command died of that, where other programs run; behind `ulimit
+/// -s 100`, hard, still.
+fn on_own_stack(body: fn() -> Result<u8>) -> Result<u8> {
+    let thread = std::thread::Builder::new().stack_size(2 * STACK_BYTES as usize).spawn(body)?;
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Not a part of `main`, which may have little stack.
+#[inline(never)]
+fn work() -> Result<u8> {
+    usage::parse()?.map_or_else(Ok, dispatch)
 }
 
 fn dispatch(cli: Cli) -> Result<u8> {

@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, alarm};
 use support::{Scratch, eventually, overspill, run, stderr, stdout};
 
@@ -298,6 +298,81 @@ fn a_killed_launcher_leaves_the_program_running() {
     child.kill().unwrap();
     child.wait().unwrap();
     eventually("the program writes its file", || fs::read_to_string(&done).is_ok_and(|text| text == "yes\n"));
+}
+
+/// What another program is to start has the same environment.
+fn hand_on(command: &Command, other: &mut Command) {
+    command.get_envs().for_each(|(name, value)| match value {
+        Some(value) => drop(other.env(name, value)),
+        None => drop(other.env_remove(name)),
+    });
+}
+
+/// Ends a launcher of a group of its own, with its program.
+fn end(mut launcher: std::process::Child) {
+    let _ = killpg(Pid::from_raw(launcher.id() as i32), Signal::SIGKILL);
+    launcher.wait().unwrap();
+}
+
+/// *The story:* see `Inherited::let_go`.
+#[test]
+fn what_the_program_closes_is_closed() {
+    use std::os::unix::process::CommandExt;
+    for (given, closed) in [("", "exec >&-"), ("5>&1 >/dev/null", "exec 5>&-")] {
+        let command = run(&["sh", "-c", &format!("{closed}; sleep 20")]);
+        let script = format!("exec \"$0\" \"$@\" {given}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).arg(command.get_program()).args(command.get_args()).process_group(0);
+        hand_on(&command, &mut shell);
+        let mut child = shell.stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().expect("a pipe").read_to_end(&mut Vec::new()).unwrap();
+        let is_running = child.try_wait().unwrap().is_none();
+        end(child);
+        assert!(is_running, "{closed}: the pipe ended with the run");
+    }
+    let mut reader = run(&["sh", "-c", "exec <&-; sleep 100"]);
+    let mut child = reader.stdin(Stdio::piped()).process_group(0).spawn().unwrap();
+    let mut pipe = child.stdin.take().expect("a pipe");
+    eventually("nobody has what the program has closed", || pipe.write_all(b"y\n").is_err());
+    end(child);
+}
+
+/// *The story:* see `main`'s `on_own_stack`.
+#[test]
+fn a_small_stack_is_enough_and_is_the_programs() {
+    let command = run(&["sh", "-c", "ulimit -s"]);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "ulimit -s 100; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
+    hand_on(&command, &mut shell);
+    let output = shell.output().unwrap();
+    assert_eq!(stdout(&output), "100\n", "{}", stderr(&output));
+}
+
+/// *The story:* see `inherit::die_with`.
+#[test]
+fn a_signal_for_the_parents_death_is_the_programs_too() {
+    let scratch = Scratch::new("parents-death");
+    let told = scratch.file("pid");
+    let program = format!("echo $$ > {}; exec sleep 100", told.display());
+    let run = run(&["sh", "-c", &program]);
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(run.get_program()).args(run.get_args());
+    hand_on(&run, &mut command);
+    let starter = std::thread::spawn(move || {
+        let child = command.spawn().unwrap();
+        let number = || fs::read_to_string(&told).ok()?.trim().parse::<i32>().ok();
+        eventually("the program starts", || number().is_some());
+        (child, number().expect("it was told"))
+    });
+    // The thread that has started it is its parent, as far as this signal goes.
+    let (mut launcher, program) = starter.join().unwrap();
+    launcher.wait().unwrap();
+    // One that has ended, and that nobody has waited for, has no words.
+    let words = || fs::read(format!("/proc/{program}/cmdline")).unwrap_or_default();
+    eventually("the program ends, too", || words().is_empty());
 }
 
 /// A static program for x86-64 that exits with code 9: an ELF header, one program header, `mov edi,

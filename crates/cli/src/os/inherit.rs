@@ -79,6 +79,40 @@ pub fn longest_file() -> u64 {
     LIMITS[1].get().map_or_else(now, |&(soft, _)| soft)
 }
 
+/// What the caller had open besides the standard three, in a process that has opened nothing itself.
+#[derive(Debug, Default)]
+pub struct Inherited(Vec<i32>);
+
+impl Inherited {
+    /// What is open now.
+    pub fn note() -> Inherited {
+        let Ok(directory) = std::fs::read_dir("/proc/self/fd") else { return Inherited::default() };
+        let numbers = directory.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let open: Vec<i32> = numbers.filter(|&number| number >= 3).collect();
+        // That of the directory is closed by now.
+        // SAFETY: F_GETFD takes no pointer and changes nothing.
+        let is_open = |&number: &i32| unsafe { libc::fcntl(number, libc::F_GETFD) } != -1;
+        Inherited(open.into_iter().filter(is_open).collect())
+    }
+
+    /// Closes it, and puts /dev/null in place of standard input and output: they are the program's now,
+    /// which may close them for somebody to hear of it. Standard error stays, for what is to be said.
+    ///
+    /// *The story:* who waited for the end of a pipe that the program had closed waited for the end of the
+    /// run; `yes` went on writing to a standard input that nobody read, and a lock that was let go was held.
+    pub fn let_go(self) {
+        for number in self.0 {
+            // SAFETY: nobody here has opened it, and nobody here uses it.
+            unsafe { libc::close(number) };
+        }
+        let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") else { return };
+        for number in 0..2 {
+            // SAFETY: no pointer. Both are open: the start-up code has seen to that.
+            unsafe { libc::dup2(null.as_raw_fd(), number) };
+        }
+    }
+}
+
 /// Closes whatever the caller had open besides the standard three. For a process that has opened nothing
 /// itself.
 pub fn close_others() {
@@ -128,17 +162,42 @@ fn set_handler(signal: i32, handler: libc::sighandler_t) {
 /// Starts `command` with signal dispositions and closed descriptors as this process found them.
 /// With `join`, the child first enters the cgroup whose `cgroup.procs` that descriptor is.
 pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> {
+    let (parent, last_word) = (std::process::id(), parents_death());
     let before_exec = move || {
+        if last_word != 0 {
+            die_with(parent, last_word)?;
+        }
         if let Some(procs) = &join {
             nix::unistd::write(procs, b"0")?;
         }
         restore();
         Ok(())
     };
-    // SAFETY: between fork and exec the closure only makes system calls (write, signal, close,
-    // setrlimit) and reads atomics: no allocation, no locks.
+    // SAFETY: between fork and exec the closure only makes system calls (write, signal, close, prctl,
+    // getppid, setrlimit) and reads atomics: no allocation, no locks.
     unsafe { command.pre_exec(before_exec) };
     command.spawn()
+}
+
+/// The signal that this process gets when its parent ends; 0: none.
+fn parents_death() -> i32 {
+    let mut signal = 0;
+    // SAFETY: the kernel stores an int there.
+    unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal) };
+    signal
+}
+
+/// The child gets it, too, when `parent` ends: of SIGKILL nobody could tell it.
+///
+/// *The story:* a supervisor had its command killed should it end itself, and what was killed was the
+/// launcher. The program stayed.
+fn die_with(parent: u32, signal: i32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    let is_set = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } == 0;
+    if is_set && std::os::unix::process::parent_id() == parent {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
 }
 
 fn restore() {

@@ -54,6 +54,7 @@ use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
 use crate::on_full::OnFull;
 use crate::os::child::{self, Status};
+use crate::os::inherit::Inherited;
 use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::stderr::{self, say};
@@ -69,6 +70,7 @@ use watch::{Options, Watch};
 
 /// Runs the program; the result is this process's exit code.
 pub fn main(args: &RunArgs) -> Result<u8> {
+    let inherited = Inherited::note();
     let Some(program) = program::find(&args.command[0]) else {
         say!("overspill: {}: not found", human::command(&args.command[..1]));
         return Ok(exit::NOT_FOUND);
@@ -135,6 +137,9 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::forward_to(pid as i32);
     watch.begin(Descendants::new(pid, strangers));
     let tracing = trace.and_then(|trace| warned(trace.begin(start_ns)));
+    if !names_a_descriptor(args, &ready.swap) {
+        inherited.let_go();
+    }
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
     let wall_seconds = start.elapsed().as_secs_f64();
@@ -154,6 +159,14 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     tracing.map(finish_trace).and_then(warned);
     write_report(args, &report, json, summary);
     finish(args, &report)
+}
+
+/// Is something to be written, or swapped, to what this process was given open?
+fn names_a_descriptor(args: &RunArgs, swap: &[SwapPlace]) -> bool {
+    const DESCRIPTORS: [&str; 4] = ["/dev/fd", "/dev/stdin", "/dev/stdout", "/proc"];
+    let files = [&args.json, &args.output, &args.trace].into_iter().flatten();
+    let mut paths = files.chain(swap.iter().map(|place| &place.path));
+    paths.any(|path| DESCRIPTORS.iter().any(|start| path.starts_with(start)))
 }
 
 /// Ends like the program: its code, its signal, or 125 when swap was full under `--strict`.

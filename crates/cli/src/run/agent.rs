@@ -395,7 +395,11 @@ mod tests {
         let user = File::open(&library).unwrap();
         assert!(is_used(&directory).unwrap());
         drop(user);
-        assert!(!is_used(&directory).unwrap());
+        // A child that another test starts has what was open, until its exec.
+        let begin = std::time::Instant::now();
+        while is_used(&directory).unwrap() {
+            assert!(begin.elapsed().as_secs() < 20, "it is still in use");
+        }
         drop(Keeper { directory: directory.clone(), process: None });
         assert!(!directory.exists());
     }

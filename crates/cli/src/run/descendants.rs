@@ -513,8 +513,11 @@ pub struct Stat {
     pub circle: Circle,
     /// In ticks of the machine.
     pub began: u64,
-    /// Where its environment ends; 0: it has none as yet, or that may not be known.
-    pub environment_end: u64,
+    /// It was started with nothing in its environment. (In the midst of an exec it has none as yet.)
+    ///
+    /// *The story:* that was told by an environment that was read as empty, and by its end, which was asked
+    /// for when the exec was done: one run in sixty of a shell that execs python.
+    pub has_nothing: bool,
 }
 
 impl Stat {
@@ -523,8 +526,11 @@ impl Stat {
         let has_ended = ["Z", "X"].contains(&words.next()?);
         let mut number = |skipped| words.nth(skipped)?.parse::<u64>().ok();
         let (group, session) = (number(1)?, number(0)?);
-        let (began, environment_end) = (number(15)?, number(28).unwrap_or(0));
-        Some(Stat { has_ended, circle: (session as u32, group as u32), began, environment_end })
+        let began = number(15)?;
+        // Both are 0 where they may not be known.
+        let (start, end) = (number(27).unwrap_or(0), number(0).unwrap_or(0));
+        let has_nothing = end != 0 && start == end;
+        Some(Stat { has_ended, circle: (session as u32, group as u32), began, has_nothing })
     }
 }
 
@@ -667,9 +673,11 @@ mod tests {
         let text = "7 (a) b) S 1 22 33 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1 2 3 4 5 6 7 8 9 10 11 \
                     12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 5001 5002 0";
         let told = Stat::of(text).unwrap();
-        assert_eq!((told.circle, told.began, told.environment_end), ((33, 22), 4711, 5002));
+        assert_eq!((told.circle, told.began, told.has_nothing), ((33, 22), 4711, false));
+        assert!(Stat::of(&text.replace("5001", "5002")).unwrap().has_nothing);
+        assert!(!Stat::of(&text.replace("5001 5002", "0 0")).unwrap().has_nothing);
         let own = stat(std::process::id()).unwrap();
-        assert!(!own.has_ended && own.environment_end > 0);
+        assert!(!own.has_ended && !own.has_nothing);
         assert_eq!(began(std::process::id()).unwrap(), Some(own.began));
     }
 

@@ -64,7 +64,7 @@ pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
         Some(entry) if entry.starts_with(mark) => names(&environment, agent),
         Some(_) => Some("it was started by another run of overspill, which does not manage it".into()),
         // In the middle of an exec there is none as yet.
-        None if environment.is_empty() && stat(pid).is_none_or(|stat| stat.environment_end == 0) => None,
+        None if environment.is_empty() && stat(pid).is_none_or(|stat| !stat.has_nothing) => None,
         None => Some("its environment was cleaned before it was started".into()),
     }
 }

@@ -140,7 +140,7 @@ impl Strangers {
         let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return Marked::Nothing };
         let is_ours = |variable: &[u8]| variable.starts_with(&self.mark);
         match environment.is_empty() {
-            true if stat.has_ended || stat.environment_end != 0 => Marked::Nothing,
+            true if stat.has_ended || stat.has_nothing => Marked::Nothing,
             true => Marked::NotYet,
             false if environment.split(|&byte| byte == 0).any(is_ours) => Marked::Yes,
             false => Marked::No,

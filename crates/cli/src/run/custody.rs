@@ -320,7 +320,11 @@ mod tests {
         assert!(!has_closed(&connection), "it lives, and has said something");
         assert_eq!(open(), before - 1);
         drop(agent);
-        assert!(has_closed(&connection));
+        // A child that another test starts has what was open, until its exec.
+        let begin = std::time::Instant::now();
+        while !has_closed(&connection) {
+            assert!(begin.elapsed().as_secs() < 20, "it is still open");
+        }
         let kept = Living { connection, pid: 7 }.leaves().expect("it was given");
         assert_eq!((kept.page, kept.pid), (0x1000, 7));
 

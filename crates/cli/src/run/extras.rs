@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::descendants::{Look, figure, figures, locked_anon_bytes, of_pid, secret_bytes};
+use super::descendants::{Look, figure, locked_anon_bytes, of_pid, secret_bytes};
 use crate::machine;
 
 /// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
@@ -192,7 +192,7 @@ impl Extras {
         }
         let least = TABLES_BYTES.max(self.ram_bytes / TABLES_PART);
         for look in looks {
-            let held = figures(look.pid, "status", ["VmPTE"]).map_or(0, |[bytes]| bytes);
+            let held = figure(look.pid, "status", "VmPTE").unwrap_or(0);
             self.of.entry(look.pid).or_default().table_bytes = if held > least { held } else { 0 };
         }
         self.tables_again = Instant::now() + TABLES_LOOK.max(began.elapsed() * TABLES_SHARE);

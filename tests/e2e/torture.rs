@@ -204,12 +204,12 @@ fn by_windows(finished: &Finished) -> Outcome {
     Ok(())
 }
 
-/// Ten seconds of random stores in every run of the suite, six by each of the other ways, or as many as
+/// Six seconds of random stores in every run of the suite, three by each of the other ways, or as many as
 /// `OVERSPILL_E2E_SOAK_SECONDS` says; a few for the other subtests that could go on for ever.
 fn soak_seconds(name: &str, way: &str) -> Outcome<u64> {
     match std::env::var("OVERSPILL_E2E_SOAK_SECONDS") {
         _ if name != "stores" => Ok(2),
         Ok(text) => text.parse().map_err(|_| format!("OVERSPILL_E2E_SOAK_SECONDS={text} is no number")),
-        Err(_) => Ok(if way == "default" { 10 } else { 6 }),
+        Err(_) => Ok(if way == "default" { 6 } else { 3 }),
     }
 }

@@ -87,7 +87,7 @@ int main(int count, char **words)
     usleep(50000);
     struct sigaction action = { .sa_handler = fork_now, .sa_flags = SA_RESTART };
     sigaction(SIGALRM, &action, NULL);
-    long end = now_ms() + 4000, steps = 0;
+    long end = now_ms() + 2500, steps = 0;
     for (; now_ms() < end && !is_child; steps++) {
         struct itimerval once = { { 0, 0 }, { 0, 1 + steps * 37 % 1500 } };
         setitimer(ITIMER_REAL, &once, NULL);

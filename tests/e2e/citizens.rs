@@ -7,6 +7,7 @@ use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{FaultyDisk, Setting};
 use crate::{Outcome, Test, ensure, packages};
 
+const BEHIND: &str = include_str!("citizens/behind.c");
 const BLOCKS: &str = include_str!("citizens/blocks.c");
 const FIXED: &str = include_str!("citizens/fixed.c");
 const FILTER: &str = include_str!("citizens/filter.c");
@@ -73,6 +74,7 @@ pub fn tests() -> Vec<Test> {
             few_descriptors(context, "0", &["0", "soft", "fork"])
         }),
         Test::new("citizens::own-hooks", own_hooks),
+        Test::new("citizens::another-preload", another_preload),
         Test::new("citizens::one-shared-page", |context| away(context, "mappings")),
         Test::new("citizens::forks-while-away", |context| away(context, "forks")),
         Test::new("citizens::user-namespace", user_namespace),
@@ -223,6 +225,16 @@ fn own_hooks(context: &Context) -> Outcome {
     let program = packages::compile(context, "own-hooks", OWN_HOOKS, &[])?;
     let launch = Launch::new(context, "citizens-own-hooks", program);
     launch.ram(48 * MIB).timeout(120).run()?.succeeded()?.paged().map(drop)
+}
+
+/// Another library that is loaded before all others, behind the agent. *The story:* the kernel was asked
+/// past fakeroot, and files in an archive had the wrong owner.
+fn another_preload(context: &Context) -> Outcome {
+    let program = packages::compile(context, "asks-owners", BEHIND, &[])?;
+    let library = packages::compile(context, "owners.so", BEHIND, &["-DLIBRARY", "-shared", "-fPIC"])?;
+    let launch = Launch::new(context, "citizens-another-preload", "sh");
+    let launch = launch.args(["-c", "LD_PRELOAD=$0 exec $1"]).args([&library, &program]);
+    launch.ram(48 * MIB).timeout(60).run()?.succeeded().map(drop)
 }
 
 /// What the agent asks of others is what nobody stands before. *The story:* it asked for memcpy,

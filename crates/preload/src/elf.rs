@@ -146,12 +146,25 @@ unsafe fn value(dynamic: *const Entry, tag: i64) -> Option<usize> {
     }
 }
 
+/// What libc has, and nobody stands before.
+const OF_LIBC: &CStr = c"__libc_start_main";
+
 /// The address of the function `name` in the first library behind the agent that has it.
 pub fn next(name: &CStr) -> Option<usize> {
     let is_own = |map: &LinkMap| core::ptr::eq(map.dynamic, &raw const OWN_DYNAMIC);
     let mut behind = libraries().skip_while(|map| !is_own(map)).skip(1);
     // SAFETY: what the loader lists is loaded.
     behind.find_map(|map| unsafe { find(map, name) })
+}
+
+/// The same where that library is not libc: somebody else stands before libc, behind the agent.
+pub fn next_but_libc(name: &CStr) -> Option<usize> {
+    let next = next(name)?;
+    // SAFETY: as above.
+    let libc = libraries().find(|map| unsafe { find(map, OF_LIBC) }.is_some());
+    // SAFETY: as above.
+    let of_libc = libc.and_then(|map| unsafe { find(map, name) });
+    (of_libc != Some(next)).then_some(next)
 }
 
 /// Calls `visit` with the handles of whoever asks others for the name, the program included: what

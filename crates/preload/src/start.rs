@@ -16,7 +16,7 @@ use crate::launcher::Address;
 use crate::told_range::ToldRange;
 use crate::{
     agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire, settings,
-    speaker, stacks, veto,
+    speaker, stacks, tasks, veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
@@ -66,6 +66,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // auxiliary vector.
     unsafe { elf::set_up(environment) };
     exec::set_up();
+    tasks::set_up();
     // Programs that have no agent make these calls, too.
     forms::set_up();
     lend::set_up();

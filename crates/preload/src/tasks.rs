@@ -6,6 +6,11 @@
 //! are not delayed: the call is made, and the path looked at. What is opened and read in pieces shows the
 //! thread.
 //!
+//! Where another library stands before libc behind the agent, its function makes the call.
+//!
+//! *A third story:* the kernel was asked past it. Under fakeroot a file was root's that the program had
+//! given to somebody else, and so it was in an archive.
+//!
 //! Programs that were linked with a glibc before 2.33 call `__xstat` and its kin.
 //!
 //! *The story:* those names, statx, calls by way of `syscall` and /proc/PID/task were not known here.
@@ -14,6 +19,7 @@
 //! and 195 MiB in 64.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use linux_raw_sys::general::{__NR_lstat, __NR_stat};
@@ -25,7 +31,7 @@ use overspill_sys::text::take_number;
 use overspill_sys::{Errno, mem, thread};
 
 use crate::undisturbed::undisturbed;
-use crate::{libc, retire};
+use crate::{elf, libc, retire};
 
 /// Where the number of links is in what a call has stored, and how wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,48 +179,91 @@ unsafe fn status_of_old(path: *const c_char, to: *mut c_void, flags: u32) -> c_i
     }
 }
 
-/// Functions that programs call by two names: the second is for large files, which all are here.
-macro_rules! by_two_names {
-    ($($about:literal, $name:ident $large:ident ($($argument:ident: $kind:ty),*) $body:expr;)*) => {$(
-        #[doc = $about]
-        ///
-        /// # Safety
-        /// As for the function.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $kind),*) -> c_int {
-            // SAFETY: passed on to the caller.
-            unsafe { $body }
-        }
+/// A function of another library that stands before libc's, behind the agent; 0: there is none, or it
+/// was not looked for yet.
+struct Behind(AtomicUsize);
 
-        #[doc = $about]
-        ///
-        /// # Safety
-        /// As for the function.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $large($($argument: $kind),*) -> c_int {
-            // SAFETY: passed on to the caller.
-            unsafe { $body }
-        }
-    )*};
+impl Behind {
+    const fn new() -> Behind {
+        Behind(AtomicUsize::new(0))
+    }
+
+    fn get(&self) -> Option<usize> {
+        Some(self.0.load(Ordering::Acquire)).filter(|&address| address != 0)
+    }
 }
 
-by_two_names! {
-    "stat(3).",
-    stat stat64 (path: *const c_char, to: *mut c_void) status(AT_FDCWD, path, to, 0);
-    "lstat(3).",
-    lstat lstat64 (path: *const c_char, to: *mut c_void) status(AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW);
-    "fstatat(3).",
-    fstatat fstatat64 (at: c_int, path: *const c_char, to: *mut c_void, flags: c_int)
+/// Functions that look at a path, and what they are where nobody else stands before libc. Who does is
+/// asked in its place (fakeroot knows another owner of a file than the kernel).
+macro_rules! looks {
+    ($($layout:ident $function:ident ($($argument:ident: $kind:ty),*) of $path:ident, $to:ident: $body:expr;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($function), "`: see stat(2) and statx(2).")]
+            ///
+            /// # Safety
+            /// As for the function.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $function($($argument: $kind),*) -> c_int {
+                let Some(address) = behind::$function.get() else {
+                    // SAFETY: passed on to the caller.
+                    return unsafe { $body };
+                };
+                // SAFETY: a function of this name, which the loader has found.
+                let next: unsafe extern "C" fn($($kind),*) -> c_int = unsafe { core::mem::transmute(address) };
+                // SAFETY: passed on to the caller. It looks at the path.
+                unsafe { looking($path, ($to, Layout::$layout), || next($($argument),*) as isize) as c_int }
+            }
+        )*
+
+        #[expect(non_upper_case_globals, reason = "each is named after its function")]
+        mod behind {
+            use super::Behind;
+            $(pub static $function: Behind = Behind::new();)*
+        }
+
+        /// Looks for who stands before libc.
+        pub fn set_up() {
+            $(
+                let name = const { named(concat!(stringify!($function), "\0")) };
+                behind::$function.0.store(elf::next_but_libc(name).unwrap_or(0), Ordering::Release);
+            )*
+        }
+    };
+}
+
+/// What ends with a null byte is a string.
+const fn named(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("it ends with its only null byte"),
+    }
+}
+
+looks! {
+    Stat stat(path: *const c_char, to: *mut c_void) of path, to: status(AT_FDCWD, path, to, 0);
+    Stat stat64(path: *const c_char, to: *mut c_void) of path, to: status(AT_FDCWD, path, to, 0);
+    Stat lstat(path: *const c_char, to: *mut c_void) of path, to:
+        status(AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW);
+    Stat lstat64(path: *const c_char, to: *mut c_void) of path, to:
+        status(AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW);
+    Stat fstatat(at: c_int, path: *const c_char, to: *mut c_void, flags: c_int) of path, to:
         status(at, path, to, flags as u32);
-    "stat(3) of old programs.",
-    __xstat __xstat64 (version: c_int, path: *const c_char, to: *mut c_void)
+    Stat fstatat64(at: c_int, path: *const c_char, to: *mut c_void, flags: c_int) of path, to:
+        status(at, path, to, flags as u32);
+    Stat __xstat(version: c_int, path: *const c_char, to: *mut c_void) of path, to:
         of_version(version, || status_of_old(path, to, 0));
-    "lstat(3) of old programs.",
-    __lxstat __lxstat64 (version: c_int, path: *const c_char, to: *mut c_void)
+    Stat __xstat64(version: c_int, path: *const c_char, to: *mut c_void) of path, to:
+        of_version(version, || status_of_old(path, to, 0));
+    Stat __lxstat(version: c_int, path: *const c_char, to: *mut c_void) of path, to:
         of_version(version, || status_of_old(path, to, AT_SYMLINK_NOFOLLOW));
-    "fstatat(3) of old programs.",
-    __fxstatat __fxstatat64 (version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int)
+    Stat __lxstat64(version: c_int, path: *const c_char, to: *mut c_void) of path, to:
+        of_version(version, || status_of_old(path, to, AT_SYMLINK_NOFOLLOW));
+    Stat __fxstatat(version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int) of path, to:
         of_version(version, || status(at, path, to, flags as u32));
+    Stat __fxstatat64(version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int) of path, to:
+        of_version(version, || status(at, path, to, flags as u32));
+    Statx statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) of path, to:
+        extended(at, path, flags, mask, to);
 }
 
 /// There is one layout of the status on this processor, which has two numbers.
@@ -222,18 +271,9 @@ fn of_version(version: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if matches!(version, 0 | 1) { call() } else { libc::fail(Errno::INVAL) as c_int }
 }
 
-/// statx(2).
-///
 /// # Safety
-/// As for the system call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn statx(
-    at: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mask: c_uint,
-    to: *mut c_void,
-) -> c_int {
+/// As for statx(2).
+unsafe fn extended(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) -> c_int {
     let arguments = [at as usize, path as usize, flags as usize, mask as usize, to as usize, 0];
     // SAFETY: passed on to the caller; the call looks at the path.
     unsafe { looking(path, (to, Layout::Statx), || libc::call(__NR_statx, arguments)) as c_int }

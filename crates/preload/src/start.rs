@@ -15,7 +15,7 @@ use crate::heir::Heir;
 use crate::launcher::Address;
 use crate::told_range::ToldRange;
 use crate::{
-    agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire, settings,
+    agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire, settings,
     speaker, stacks, veto,
 };
 
@@ -69,6 +69,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // Programs that have no agent make these calls, too.
     forms::set_up();
     lend::set_up();
+    closing::set_up();
     // SAFETY: as above.
     let address = unsafe { value(environment, ENV.as_bytes()) }.and_then(Address::parse);
     // SAFETY: as above.

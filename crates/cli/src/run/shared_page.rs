@@ -368,6 +368,17 @@ impl SharedPage {
         self.file.write_all_at(&count.to_ne_bytes(), at as u64)
     }
 
+    /// Says which process has started this one, or has taken its place since.
+    pub fn set_starter(&self, pid: u32) -> io::Result<()> {
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, starter);
+        self.file.write_all_at(&pid.to_ne_bytes(), at as u64)
+    }
+
+    /// Where the command says which process it is.
+    pub fn command_at() -> u64 {
+        (offset_of!(Shared, tree) + offset_of!(Tree, command)) as u64
+    }
+
     /// Until then, on the monotonic clock, agents take the memory cgroup for full.
     pub fn set_group_full_until(&self, until_ns: u64) -> io::Result<()> {
         let at = offset_of!(Shared, tree) + offset_of!(Tree, group_full_until_ns);

@@ -238,7 +238,7 @@ impl Table {
     /// ESRCH: the thread has ended. Anything else: that cannot be known.
     pub fn lends(&self, socket: u32) -> Result<bool, Errno> {
         let _looking = Looking::begin();
-        if self.is_unable(socket) {
+        if self.cannot_lend(socket) {
             return Ok(false);
         }
         ASKED.store(socket as i32, SeqCst);
@@ -247,8 +247,8 @@ impl Table {
         lends
     }
 
-    /// Is that known by the socket's protocol alone? For that nothing is borrowed.
-    fn is_unable(&self, socket: u32) -> bool {
+    /// Is it not, and that is known by its protocol alone? For that nothing is borrowed.
+    pub fn cannot_lend(&self, socket: u32) -> bool {
         let mut protocol = [0u8; PROTOCOL_BYTES];
         let path = self.path_of(socket);
         let (path, name) = (path.as_ptr() as usize, c"system.sockprotoname".as_ptr() as usize);

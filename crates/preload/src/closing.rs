@@ -160,12 +160,7 @@ pub unsafe extern "C" fn listen(socket: c_int, waiting: c_int) -> c_int {
 
 /// Looks up what is called later.
 pub fn set_up() {
-    let functions = [
-        (c"close", &CLOSE),
-        (c"dup2", &DUP2),
-        (c"dup3", &DUP3),
-        (c"bind", &BIND),
-        (c"listen", &LISTEN),
-    ];
+    let functions =
+        [(c"close", &CLOSE), (c"dup2", &DUP2), (c"dup3", &DUP3), (c"bind", &BIND), (c"listen", &LISTEN)];
     functions.iter().for_each(|(name, next)| next.store(elf::next(name).unwrap_or(0), Release));
 }

@@ -26,7 +26,8 @@ use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 use crate::undisturbed::undisturbed;
 use crate::waiting::Ticket;
 use crate::{
-    cpu_limit, files, filters, fresh, heir, joining, parent, remap, retire, speaker, start, veto, waiting, withheld,
+    cpu_limit, files, filters, fresh, heir, joining, parent, remap, retire, speaker, start, veto, waiting,
+    withheld,
 };
 
 /// Threads between the start of a fork and its end.

@@ -12,19 +12,19 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_bind, __NR_clone, __NR_clone3, __NR_close, __NR_execve, __NR_execveat, __NR_fork, __NR_getppid, __NR_getrlimit, __NR_io_uring_setup,
-    __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlock, __NR_mlock2, __NR_mlockall, __NR_mmap, __NR_mprotect,
-    __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect, __NR_prctl, __NR_prlimit64,
-    __NR_process_madvise, __NR_seccomp, __NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_set_tid_address,
-    __NR_setns, __NR_setrlimit, __NR_setsockopt, __NR_shmat, __NR_stat, __NR_statx, __NR_unshare,
-    __NR_vmsplice, CLONE_VM,
+    __NR_bind, __NR_clone, __NR_clone3, __NR_close, __NR_execve, __NR_execveat, __NR_fork, __NR_getppid,
+    __NR_getrlimit, __NR_io_uring_setup, __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlock, __NR_mlock2,
+    __NR_mlockall, __NR_mmap, __NR_mprotect, __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect,
+    __NR_prctl, __NR_prlimit64, __NR_process_madvise, __NR_seccomp, __NR_sendmmsg, __NR_sendmsg, __NR_sendto,
+    __NR_set_tid_address, __NR_setns, __NR_setrlimit, __NR_setsockopt, __NR_shmat, __NR_stat, __NR_statx,
+    __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
 use crate::tasks::Layout;
 use crate::waiting::Ticket;
 use crate::{
-    advising, attaching, closing, elf, exec, files, filters, fork, joining, kept, lend, libc, limits, locking, parent, peek,
-    populate, registering, remap, retire, tasks,
+    advising, attaching, closing, elf, exec, files, filters, fork, joining, kept, lend, libc, limits,
+    locking, parent, peek, populate, registering, remap, retire, tasks,
 };
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.

@@ -15,8 +15,8 @@ use crate::heir::Heir;
 use crate::launcher::Address;
 use crate::told_range::ToldRange;
 use crate::{
-    agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire, settings,
-    speaker, stacks, veto,
+    agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire,
+    settings, speaker, stacks, veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.

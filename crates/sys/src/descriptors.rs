@@ -129,10 +129,8 @@ const SOCK_DGRAM: usize = 2;
 const SOCK_CLOEXEC: usize = 0o2_000_000;
 /// Kinds of sockets that most programs have and that are never asked, if this kernel refuses SO_ZEROCOPY to
 /// them: what their protocols' names begin with, their address family, and what the kernel said.
-static UNABLE: [(&[u8], usize, AtomicU8); 2] = [
-    (b"UNIX", AF_UNIX, AtomicU8::new(UNTRIED)),
-    (b"NETLINK", AF_NETLINK, AtomicU8::new(UNTRIED)),
-];
+static UNABLE: [(&[u8], usize, AtomicU8); 2] =
+    [(b"UNIX", AF_UNIX, AtomicU8::new(UNTRIED)), (b"NETLINK", AF_NETLINK, AtomicU8::new(UNTRIED))];
 const UNTRIED: u8 = 0;
 const REFUSED: u8 = 1;
 const TAKEN: u8 = 2;

@@ -130,7 +130,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let watch = watch.context("cannot start a thread")?;
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let strangers = Strangers::note(ready.agent.keeper(), page.mark());
-    let child = match start(args, &ready, &page) {
+    let child = match start_program(args, &ready, &page) {
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(&program, &error)),
     };
@@ -310,7 +310,7 @@ fn flag_bits(args: &RunArgs) -> u32 {
 }
 
 /// Starts the program, which agents know by its number.
-fn start(args: &RunArgs, ready: &Ready, page: &SharedPage) -> io::Result<Child> {
+fn start_program(args: &RunArgs, ready: &Ready, page: &SharedPage) -> io::Result<Child> {
     page.set_starter(parent_id())?;
     let mut command = command(args, ready, page);
     inherit::tell_number(&mut command, page.file()?, SharedPage::command_at());

@@ -164,3 +164,71 @@ pub fn set_up() {
         [(c"close", &CLOSE), (c"dup2", &DUP2), (c"dup3", &DUP3), (c"bind", &BIND), (c"listen", &LISTEN)];
     functions.iter().for_each(|(name, next)| next.store(elf::next(name).unwrap_or(0), Release));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsRawFd as _, IntoRawFd as _};
+    use std::time::{Duration, Instant};
+
+    use overspill_sys::descriptors::{NONE_ASKED, Table};
+
+    use super::*;
+
+    const QUESTION: Duration = Duration::from_millis(5);
+
+    /// Makes a call while this descriptor is asked, for a moment; and says how long it took.
+    fn while_asked(descriptor: c_int, call: impl FnOnce() -> c_int) -> (c_int, Duration) {
+        ASKED.store(descriptor, SeqCst);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(QUESTION);
+                ASKED.store(NONE_ASKED, SeqCst);
+            });
+            let began = Instant::now();
+            (call(), began.elapsed())
+        })
+    }
+
+    /// One test, as what is asked is the process's. See [`taking_address`].
+    #[test]
+    fn what_is_asked_is_closed_later_and_an_address_is_asked_for_again() {
+        fork::set_up().unwrap();
+        let null = || File::open("/dev/null").unwrap();
+        // SAFETY: they are this test's own descriptors.
+        type Call = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+        // SAFETY: each takes so many integers, or fewer, as C has it.
+        let [close, dup2, dup3] = [close as *const (), dup2 as *const (), dup3 as *const ()]
+            .map(|function| unsafe { core::mem::transmute::<*const (), Call>(function) });
+        let closed = null().into_raw_fd();
+        // SAFETY: these are this test's own descriptors, also below.
+        let (result, took) = while_asked(closed, || unsafe { close(closed, 0, 0) });
+        assert!(result == 0 && took >= QUESTION, "{result} after {took:?}");
+        // SAFETY: as above.
+        let again = unsafe { close(closed, 0, 0) };
+        assert_eq!((again, libc::errno()), (-1, Errno::BADF), "it is closed");
+        let (from, to) = (null(), null());
+        for call in [dup2, dup3] {
+            // SAFETY: as above.
+            let made = while_asked(to.as_raw_fd(), || unsafe { call(from.as_raw_fd(), to.as_raw_fd(), 0) });
+            assert!(made.0 == to.as_raw_fd() && made.1 >= QUESTION, "{made:?}");
+        }
+        let table = Table::open().unwrap();
+        let look = || table.for_each(|_| false).unwrap();
+        let tries = |looks: bool, taken: u32| {
+            let mut calls = 0;
+            let result = taking_address(|| {
+                calls += 1;
+                if looks {
+                    look();
+                }
+                if calls <= taken { libc::fail(Errno::ADDRINUSE) } else { 0 }
+            });
+            (result, calls)
+        };
+        assert_eq!(tries(false, 1), (-1, 1), "it is in use");
+        assert_eq!(tries(true, 0), (0, 1));
+        assert_eq!(tries(true, 1), (0, 2), "it was looked at meanwhile");
+        assert_eq!(tries(true, 1000), (-1, AGAIN + 1), "not for ever");
+    }
+}

@@ -12,8 +12,8 @@ use crate::context::Context;
 use crate::outcome::Outcome;
 use crate::{ensure, sys};
 
-const THREADS: u16 = 3;
-const TIME: Duration = Duration::from_millis(1500);
+const THREADS: u16 = 6;
+const TIME: Duration = Duration::from_millis(1000);
 /// Below those that the kernel gives to whoever asks for none.
 const PORT: u16 = 17_900;
 

@@ -89,7 +89,7 @@ pub extern "C" fn before_close(descriptor: c_int) {
 /// another process's agent, of which this one is a copy, is over.
 fn outwait(is_over: impl Fn() -> bool) {
     for turn in 0..TURNS {
-        if is_over() || !fork::is_ours() {
+        if is_over() || fork::is_strange() {
             return;
         }
         if turn < TURNS_AWAKE || filters::may_be_filtered() {
@@ -109,7 +109,7 @@ pub fn taking_address(mut call: impl FnMut() -> isize) -> isize {
         let looks = Looks::now();
         let result = call();
         let is_in_use = result == libc::FAILED && libc::errno() == Errno::ADDRINUSE;
-        if !is_in_use || !looks.were_any() || !fork::is_ours() {
+        if !is_in_use || !looks.were_any() || fork::is_strange() {
             return result;
         }
         outwait(|| !Looks::are_any());
@@ -193,7 +193,6 @@ mod tests {
     /// One test, as what is asked is the process's. See [`taking_address`].
     #[test]
     fn what_is_asked_is_closed_later_and_an_address_is_asked_for_again() {
-        fork::set_up().unwrap();
         let null = || File::open("/dev/null").unwrap();
         // SAFETY: they are this test's own descriptors.
         type Call = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;

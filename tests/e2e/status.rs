@@ -93,8 +93,8 @@ fn surroundings(context: &Context) -> Outcome {
 
 /// Who is a process's parent is what it would be without the launcher.
 ///
-/// *The story:* orphans are the launcher's. Workers that end once their parent is process 1 never did, and the
-/// command waited for them; and one that was told whose child it is to be was the launcher's.
+/// *The story:* orphans are the launcher's. Workers that end once their parent is process 1 never did, and
+/// the command waited for them; and one that was told whose child it is to be was the launcher's.
 fn parents(context: &Context) -> Outcome {
     let program = packages::compile(context, "parents", PARENTS, &[])?;
     let starter = std::process::id() + u32::from(context.mode == Mode::Broken);

@@ -1,7 +1,8 @@
-//! What the program closes, while the agent asks a socket of it something (`sys/descriptors.rs`): for that it
-//! has a copy, and what is closed then is not closed, neither for who waits for the end of the stream, nor for
-//! who wants the port again, nor for an epoll. So whoever closes that very descriptor waits for the question's
-//! end; and who is told that an address is in use while anything is looked at asks once more.
+//! What the program closes while the agent asks a socket of it something is closed after the answer. The
+//! agent has a copy for that (`sys/descriptors.rs`), and what is closed then is not closed: neither for who
+//! waits for the end of the stream, nor for who wants the port again, nor for an epoll. So whoever closes
+//! that very descriptor waits for the question's end; and who is told that an address is in use while
+//! anything is looked at asks once more.
 //!
 //! It is a few microseconds, or milliseconds where the agent lost its processor. What goes by the bare
 //! instruction, by close_range and at exec is not heard of; and who looked here just before the agent said

@@ -1,11 +1,11 @@
 //! Who a process's parent is, as it would be if the launcher were not between it and its starter.
 //!
-//! The launcher adopts whoever loses its parent (`run/descendants.rs`), and is the parent of the command. Bare
-//! an orphan's parent is process 1, and the command's is whoever started it: who compares `getppid()` with
-//! either waits for its maker's end, or makes sure that it is where it thinks. So libc's function, and its
-//! `syscall`, answer that. The kernel's answer stays where it is not the launcher's number, where that may be
-//! another process's number (another pid namespace, or the launcher is gone), and in processes without an
-//! agent.
+//! The launcher adopts whoever loses its parent (`run/descendants.rs`), and is the parent of the command.
+//! Bare an orphan's parent is process 1, and the command's is whoever started it: who compares `getppid()`
+//! with either waits for its maker's end, or makes sure that it is where it thinks. So libc's function, and
+//! its `syscall`, answer that. The kernel's answer stays where it is not the launcher's number, where that
+//! may be another process's number (another pid namespace, or the launcher is gone), and in processes
+//! without an agent.
 //!
 //! It is called in handlers of signals: one call of the kernel's and a few words that are read.
 //!

@@ -310,10 +310,11 @@ fn flag_bits(args: &RunArgs) -> u32 {
 }
 
 /// Starts the program, which agents know by its number.
-fn start_program(args: &RunArgs, ready: &Ready, page: &SharedPage) -> io::Result<Child> {
+fn start_program(args: &RunArgs, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
     page.set_starter(parent_id())?;
     let mut command = command(args, ready, page);
-    inherit::tell_number(&mut command, page.file()?, SharedPage::command_at());
+    // A descriptor more may not be had.
+    inherit::tell_number(&mut command, page.clone(), SharedPage::command_at());
     inherit::spawn(&mut command, None)
 }
 

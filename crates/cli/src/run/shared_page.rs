@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -195,6 +195,12 @@ pub struct SharedPage {
     token: u64,
 }
 
+impl AsFd for SharedPage {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl SharedPage {
     /// Makes the memory and writes the configuration into it.
     pub fn new(settings: &Settings<'_>) -> io::Result<SharedPage> {
@@ -375,8 +381,8 @@ impl SharedPage {
     }
 
     /// Where the command says which process it is.
-    pub fn command_at() -> u64 {
-        (offset_of!(Shared, tree) + offset_of!(Tree, command)) as u64
+    pub fn command_at() -> i64 {
+        (offset_of!(Shared, tree) + offset_of!(Tree, command)) as i64
     }
 
     /// Until then, on the monotonic clock, agents take the memory cgroup for full.

@@ -3,13 +3,16 @@
 
 use crate::context::{Context, Mode};
 use crate::launch::{Finished, Launch, MIB};
-use crate::{Outcome, Test, ensure};
+use crate::{Outcome, Test, ensure, packages};
+
+const PARENTS: &str = include_str!("citizens/parents.c");
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
     let mut tests = vec![
         Test::new("status::streams", streams),
         Test::new("status::surroundings", surroundings),
+        Test::new("status::parents", parents),
         Test::new("status::paths", paths),
         Test::new("status::exit-while-paging", exit_while_paging),
         Test::new("status::signals-while-paging", signals_while_paging),
@@ -86,6 +89,19 @@ fn surroundings(context: &Context) -> Outcome {
     let under = run("status-surroundings", true, &script)?;
     ensure!(bare == under, "the program sees other surroundings:\nbare:\n{bare}under overspill:\n{under}");
     Ok(())
+}
+
+/// Who is a process's parent is what it would be without the launcher.
+///
+/// *The story:* orphans are the launcher's. Workers that end once their parent is process 1 never did, and
+/// the command waited for them; and one that was told whose child it is to be was the launcher's.
+fn parents(context: &Context) -> Outcome {
+    let program = packages::compile(context, "parents", PARENTS, &[])?;
+    let starter = std::process::id() + u32::from(context.mode == Mode::Broken);
+    // Bare somebody else may adopt orphans than process 1.
+    let adopters = (context.mode == Mode::Bare).then_some("elsewhere");
+    let launch = Launch::new(context, "status-parents", program).args([starter.to_string()]).args(adopters);
+    launch.ram(64 * MIB).timeout(60).run()?.succeeded().map(drop)
 }
 
 /// What `doctor` finds is what the agent uses. *The story behind it:* the agent's mappings were put

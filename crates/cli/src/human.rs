@@ -2,6 +2,7 @@
 //! quoted for a shell. Machines get plain bytes and nanoseconds from the JSON files instead.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 pub use overspill_sim::report::fold::{WIDTH, folded, folded_command};
 
@@ -51,7 +52,7 @@ pub fn share(part: u64, whole: u64) -> String {
 
 /// A command line as it would be typed, on one line.
 pub fn command<S: AsRef<OsStr>>(words: &[S]) -> String {
-    words.iter().map(|word| quoted(&word.as_ref().to_string_lossy())).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| quoted(word.as_ref().as_bytes())).collect::<Vec<_>>().join(" ")
 }
 
 /// The beginning of a text that is too long for a line.
@@ -73,12 +74,20 @@ pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "%+,-./:=@_".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_string();
+/// *The story:* bytes that are no text became U+FFFD: what was proposed to be run next was another command.
+fn quoted(word: &[u8]) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:=@_".contains(byte);
+    if !word.is_empty() && word.iter().all(plain) {
+        return word.iter().copied().map(char::from).collect();
     }
-    word.chars().fold(String::from("'"), |text, letter| text + &inside_quotes(letter)) + "'"
+    let mut text = String::from("'");
+    for part in word.utf8_chunks() {
+        part.valid().chars().for_each(|letter| text += &inside_quotes(letter));
+        if !part.invalid().is_empty() {
+            text += &as_numbers(part.invalid());
+        }
+    }
+    text + "'"
 }
 
 /// What moves the cursor, or colours the rest of the screen, is seen, and still means the same.
@@ -86,12 +95,15 @@ fn inside_quotes(letter: char) -> String {
     match letter {
         '\'' => r"'\''".into(),
         '\n' => r"'$'\n''".into(),
-        letter if letter.is_control() => {
-            let bytes: String = letter.to_string().bytes().map(|byte| format!(r"\x{byte:02x}")).collect();
-            format!("'$'{bytes}''")
-        }
+        letter if letter.is_control() => as_numbers(letter.encode_utf8(&mut [0; 4]).as_bytes()),
         letter => letter.into(),
     }
+}
+
+/// Bytes within quotes, as bash and zsh read them.
+fn as_numbers(bytes: &[u8]) -> String {
+    let numbers: String = bytes.iter().map(|byte| format!(r"\x{byte:02x}")).collect();
+    format!("'$'{numbers}''")
 }
 
 #[cfg(test)]
@@ -128,6 +140,11 @@ mod tests {
         assert_eq!(command(&["printf", ""]), "printf ''");
         assert_eq!(command(&["echo", "a\nb"]), r"echo 'a'$'\n''b'");
         assert_eq!(command(&["echo", "a\x1b[31m"]), r"echo 'a'$'\x1b''[31m'");
+        let bytes = OsStr::from_bytes(b"we\xffird \xc3\xa9");
+        assert_eq!(command(&[bytes]), r"'we'$'\xff''ird é'");
+        let line = command(&["printf", "%s"]) + " " + &command(&[bytes]);
+        let pasted = std::process::Command::new("bash").args(["-c", &line]).output().expect("bash is there");
+        assert_eq!(pasted.stdout, bytes.as_bytes());
     }
 
     #[test]

@@ -268,11 +268,13 @@ fn names_may_be_odd() {
         .map(|name| scratch.0.join(OsStr::from_bytes(name)));
     let mut line = words("run --ram 64M --swap");
     line.extend([place, OsStr::new("--json"), json.as_os_str(), OsStr::new("--trace"), trace.as_os_str()]);
-    line.extend([OsStr::new("-o"), summary.as_os_str(), OsStr::new("true")]);
+    line.extend([OsStr::new("-o"), summary.as_os_str(), OsStr::new("true"), OsStr::from_bytes(b"a\xff")]);
     assert_eq!(said(&scratch, &line, 0), "");
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert_eq!(report["exit_code"], 0);
-    assert!(fs::read_to_string(&summary).unwrap().contains("exit 0"));
+    assert_eq!(report["command_line"], r"true 'a'$'\xff'''");
+    let summary = fs::read_to_string(&summary).unwrap();
+    assert!(summary.contains(r"true 'a'$'\xff''': exit 0"), "{summary}");
     // What is said of such a name is one line.
     let note = said(&scratch, &line, 0);
     assert!(note.lines().count() == 3 && note.contains(r"t \n"), "{note}");

@@ -285,8 +285,9 @@ fn the_launcher_survives_an_interrupt_that_the_program_survives() {
 }
 
 #[test]
-fn a_program_that_signals_its_parent_is_not_hit_by_its_own_signal() {
-    let output = run(&["sh", "-c", "kill -USR1 $PPID; sleep 0.1; exit 3"]).output().unwrap();
+fn a_program_that_signals_the_launcher_is_not_hit_by_its_own_signal() {
+    let line = "read -r _ _ _ launcher _ </proc/$$/stat; kill -USR1 $launcher; sleep 0.1; exit 3";
+    let output = run(&["sh", "-c", line]).output().unwrap();
     assert_eq!(output.status.code(), Some(3));
 }
 
@@ -497,17 +498,20 @@ fn the_keeper_of_the_agent_is_no_program_of_the_run() {
 }
 
 /// *The story:* the keeper had what the caller had open. A daemon let its lock go, and nobody got it before
-/// the last of its children had ended.
+/// the last of its children had ended. *The other story:* it and the launcher kept the caller's directory,
+/// and what was mounted there was in use.
 #[test]
-fn the_keeper_has_none_of_the_callers_descriptors() {
+fn launcher_and_keeper_have_neither_the_callers_descriptors_nor_its_directory() {
     let scratch = Scratch::new("keeper-files");
-    let script = "for pid in $(cat /proc/$PPID/task/*/children); do
-        [ $pid = $$ ] || { sleep 0.3; ls /proc/$pid/fd; }; done";
+    let script = "read -r _ _ _ launcher _ </proc/$$/stat
+        for pid in $(cat /proc/$launcher/task/*/children); do
+        [ $pid = $$ ] || { sleep 0.3; ls /proc/$pid/fd; readlink /proc/$pid/cwd /proc/$launcher/cwd; }; done";
     let mut command = Command::new("sh");
     let line = "exec 7</dev/zero 9>lock; exec \"$0\" run --ram 100M -q -- sh -c \"$1\"";
     command.args(["-c", line, env!("CARGO_BIN_EXE_overspill"), script]).current_dir(&scratch.0);
     let output = command.env("TMPDIR", &scratch.0).env("OVERSPILL_CONFIG", "/dev/null").output().unwrap();
-    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), ["0", "1", "2", "3"], "{}", stderr(&output));
+    let expected = ["0", "1", "2", "3", "/", "/"];
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), expected, "{}", stderr(&output));
 }
 
 #[test]

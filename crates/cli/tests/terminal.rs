@@ -220,8 +220,8 @@ fn a_terminal_that_goes_away_ends_a_run_that_leads_its_session() {
     let scratch = Scratch::new("hang-up");
     let told = scratch.file("told");
     let line = format!(
-        "exec '{}' run --ram 100M -q -- sh -c 'trap \"echo hung up >>told; exit\" HUP; echo $PPID >>told; \
-         while :; do sleep 0.05; done'",
+        "exec '{}' run --ram 100M -q -- sh -c 'trap \"echo hung up >>told; exit\" HUP; \
+         read -r _ _ _ launcher _ </proc/$$/stat; echo $launcher >>told; while :; do sleep 0.05; done'",
         env!("CARGO_BIN_EXE_overspill")
     );
     let stand_in = overspill();

@@ -362,10 +362,11 @@ fn orphans_that_end_at_once_are_waited_for() {
     let scratch = Scratch::new("zombies");
     // The shell's parent is the launcher, and soon that of the orphans.
     let line = r#"
+        read -r _ _ _ launcher _ < /proc/$$/stat
         for i in $(seq 300); do (true &); done
         for i in $(seq 300); do
             left=0
-            for child in $(cat /proc/$PPID/task/*/children); do
+            for child in $(cat /proc/$launcher/task/*/children); do
                 read -r stat 2> /dev/null < /proc/$child/stat || continue
                 case ${stat##*)} in " Z"*) left=$((left + 1));; esac
             done

@@ -73,7 +73,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -536,6 +536,11 @@ pub struct Tree {
     pub ended_ns: AtomicU64,
     /// Who waited for single pages last, and when: see [`crate::crowd`].
     pub crowd: AtomicU64,
+    /// The process that the launcher started, which writes this itself before it executes the command; 0:
+    /// the launcher is gone, as its number is another process's.
+    pub command: AtomicU32,
+    /// The launcher's own parent, as it was last looked at.
+    pub starter: AtomicU32,
     /// Limits on address space.
     pub raised: Raised,
     /// Limits on private data.

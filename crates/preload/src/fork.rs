@@ -18,6 +18,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use overspill_engine::heirs;
+use overspill_sys::descriptors::Looks;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::{self, Advice, Mapping, Prot};
 use overspill_sys::{AddressRange, PAGE_SIZE, clock};
@@ -25,7 +26,8 @@ use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 use crate::undisturbed::undisturbed;
 use crate::waiting::Ticket;
 use crate::{
-    cpu_limit, files, filters, fresh, heir, joining, remap, retire, speaker, start, veto, waiting, withheld,
+    cpu_limit, files, filters, fresh, heir, joining, parent, remap, retire, speaker, start, veto, waiting,
+    withheld,
 };
 
 /// Threads between the start of a fork and its end.
@@ -166,7 +168,7 @@ pub fn between(flags: usize, call: impl FnOnce(Option<Ticket>) -> isize) -> isiz
     let ticket = waiting::begin(flags);
     let result = call(ticket);
     if result == 0 {
-        child_of(ticket);
+        child_of(ticket, flags);
     } else if ticket.is_none_or(Ticket::end) {
         // Else the agent has counted it.
         parent();
@@ -175,8 +177,12 @@ pub fn between(flags: usize, call: impl FnOnce(Option<Ticket>) -> isize) -> isiz
 }
 
 /// As [`child`], of such a fork.
-pub fn child_of(ticket: Option<Ticket>) {
+pub fn child_of(ticket: Option<Ticket>, flags: usize) {
+    let is_siblings = parent::is_siblings(flags);
     let begun = begins();
+    if begun && is_siblings {
+        parent::be_sibling();
+    }
     if let Some(ticket) = ticket {
         ticket.tell(begun);
     }
@@ -300,6 +306,8 @@ fn begin_anew() {
     SETTLED.store(0, SeqCst);
     GENERATION.fetch_add(1, SeqCst);
     files::in_child();
+    parent::in_child();
+    Looks::forget();
     joining::in_child(None);
     waiting::forget();
     cpu_limit::in_child();

@@ -12,19 +12,19 @@ use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use linux_raw_sys::general::{
-    __NR_clone, __NR_clone3, __NR_execve, __NR_execveat, __NR_fork, __NR_getrlimit, __NR_io_uring_setup,
-    __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlock, __NR_mlock2, __NR_mlockall, __NR_mmap, __NR_mprotect,
-    __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect, __NR_prctl, __NR_prlimit64,
-    __NR_process_madvise, __NR_seccomp, __NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_set_tid_address,
-    __NR_setns, __NR_setrlimit, __NR_setsockopt, __NR_shmat, __NR_stat, __NR_statx, __NR_unshare,
-    __NR_vmsplice, CLONE_VM,
+    __NR_bind, __NR_clone, __NR_clone3, __NR_close, __NR_execve, __NR_execveat, __NR_fork, __NR_getppid,
+    __NR_getrlimit, __NR_io_uring_setup, __NR_ioctl, __NR_lstat, __NR_madvise, __NR_mlock, __NR_mlock2,
+    __NR_mlockall, __NR_mmap, __NR_mprotect, __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect,
+    __NR_prctl, __NR_prlimit64, __NR_process_madvise, __NR_seccomp, __NR_sendmmsg, __NR_sendmsg, __NR_sendto,
+    __NR_set_tid_address, __NR_setns, __NR_setrlimit, __NR_setsockopt, __NR_shmat, __NR_stat, __NR_statx,
+    __NR_unshare, __NR_vmsplice, CLONE_VM,
 };
 
 use crate::tasks::Layout;
 use crate::waiting::Ticket;
 use crate::{
-    advising, attaching, elf, exec, files, filters, fork, joining, kept, lend, libc, limits, locking, peek,
-    populate, registering, remap, retire, tasks,
+    advising, attaching, closing, elf, exec, files, filters, fork, joining, kept, lend, libc, limits,
+    locking, parent, peek, populate, registering, remap, retire, tasks,
 };
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
@@ -73,6 +73,7 @@ type Clone = unsafe extern "C" fn(
 struct Errand {
     start: Start,
     argument: *mut c_void,
+    flags: usize,
     /// Where its end is told of.
     word: Option<usize>,
     /// Its maker waits for that.
@@ -82,8 +83,8 @@ struct Errand {
 extern "C" fn run_errand(errand: *mut c_void) -> c_int {
     // SAFETY: `clone` passes an `Errand` that stays on its stack until its parent returns; the
     // child has a copy of that.
-    let Errand { start, argument, word, ticket } = *unsafe { &*errand.cast::<Errand>() };
-    fork::child_of(ticket);
+    let Errand { start, argument, flags, word, ticket } = *unsafe { &*errand.cast::<Errand>() };
+    fork::child_of(ticket, flags);
     joining::in_child(word);
     start(argument)
 }
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn clone(
     }
     let word = joining::word(flags as usize, child_tid as usize);
     fork::between(flags as usize, |ticket| {
-        let mut errand = Errand { start, argument, word, ticket };
+        let mut errand = Errand { start, argument, flags: flags as usize, word, ticket };
         let errand = (&raw mut errand).cast();
         // SAFETY: as above; the errand lives until the call returns, and the child has a copy of it.
         unsafe { call(run_errand, stack, flags, errand, parent_tid, tls, child_tid) as isize }
@@ -141,12 +142,15 @@ static WATCHED: [u64; WATCHED_WORDS] = {
     bits
 };
 const WATCHED_WORDS: usize = 8;
-const WATCHED_NUMBERS: [c_uint; 35] = [
+const WATCHED_NUMBERS: [c_uint; 38] = [
+    __NR_bind,
     __NR_clone,
     __NR_clone3,
+    __NR_close,
     __NR_execve,
     __NR_execveat,
     __NR_fork,
+    __NR_getppid,
     __NR_getrlimit,
     __NR_io_uring_setup,
     __NR_ioctl,
@@ -335,6 +339,15 @@ unsafe extern "C" fn concerning(
             joining::in_child(word);
         }
         return result;
+    }
+    if number == __NR_getppid {
+        return parent::getppid() as isize;
+    }
+    if number == __NR_bind {
+        return closing::taking_address(call);
+    }
+    if number == __NR_close {
+        closing::before_close(a as c_int);
     }
     if number == __NR_set_tid_address {
         joining::before_set_tid_address(a);

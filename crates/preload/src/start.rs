@@ -15,8 +15,8 @@ use crate::heir::Heir;
 use crate::launcher::Address;
 use crate::told_range::ToldRange;
 use crate::{
-    agent, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire, settings,
-    speaker, stacks, tasks, veto,
+    agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire,
+    settings, speaker, stacks, tasks, veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
@@ -70,6 +70,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // Programs that have no agent make these calls, too.
     forms::set_up();
     lend::set_up();
+    closing::set_up();
     // SAFETY: as above.
     let address = unsafe { value(environment, ENV.as_bytes()) }.and_then(Address::parse);
     // SAFETY: as above.

@@ -2,10 +2,12 @@
 //! there are, and a few of their properties.
 //!
 //! It sees links under /proc, and borrows a descriptor for the length of one question where a link
-//! does not say enough. (Whoever closes that descriptor meanwhile has closed it some microseconds
-//! later.) It never keeps one, and never asks what takes a lock: a thread of the program that waits
-//! for a page may hold that of the pipe or socket that it reads into. *The story:* FIONREAD of a
-//! pipe waited for a vmsplice that waited for the page that only the asking thread could bring.
+//! does not say enough. Whoever closes that descriptor meanwhile has closed it some microseconds
+//! later, or milliseconds where another thread comes in between: [`ASKED`] says which it is, for who can
+//! wait, and [`Looks`] whether a name or port may have been taken for that. It never keeps one, and never
+//! asks what takes a lock: a thread of the program that waits for a page may hold that of the pipe or
+//! socket that it reads into. *The story:* FIONREAD of a pipe waited for a vmsplice that waited for the
+//! page that only the asking thread could bring.
 
 use crate::event::{self, PollFd};
 use crate::fd::make;
@@ -15,6 +17,65 @@ use crate::raw::{nr, syscall};
 use crate::text::{Decimal, joined, take_number};
 use crate::{Errno, Fd, mem, procfs, thread};
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering::SeqCst};
+
+/// The number of the descriptor that is borrowed, or about to be; [`NONE_ASKED`]: none.
+pub static ASKED: AtomicI32 = AtomicI32::new(NONE_ASKED);
+/// No descriptor's number, and nobody's who closes any.
+pub const NONE_ASKED: i32 = i32::MIN;
+
+/// Looks at descriptors that are under way, and that have ended.
+static LOOKING: AtomicU32 = AtomicU32::new(0);
+static LOOKED: AtomicU32 = AtomicU32::new(0);
+
+/// A moment. *The story:* a port was bound right after it had been closed: "address already in use", since
+/// the agent had a copy of the socket for a question.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks(u32);
+
+impl Looks {
+    /// This one.
+    #[must_use]
+    pub fn now() -> Looks {
+        Looks(LOOKED.load(SeqCst))
+    }
+
+    /// Was anything of the program's looked at then, or since? What is closed is closed if not.
+    #[must_use]
+    pub fn were_any(self) -> bool {
+        Looks::are_any() || LOOKED.load(SeqCst) != self.0
+    }
+
+    /// Is anything of the program's looked at?
+    #[must_use]
+    pub fn are_any() -> bool {
+        LOOKING.load(SeqCst) > 0
+    }
+
+    /// In a child of fork, where nobody looks as yet.
+    pub fn forget() {
+        LOOKING.store(0, SeqCst);
+        ASKED.store(NONE_ASKED, SeqCst);
+    }
+}
+
+/// As long as it is there, something is looked at.
+struct Looking;
+
+impl Looking {
+    fn begin() -> Looking {
+        LOOKING.fetch_add(1, SeqCst);
+        Looking
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKED.fetch_add(1, SeqCst);
+        let before = LOOKING.fetch_sub(1, SeqCst);
+        assert!(before > 0, "each ends once");
+    }
+}
 
 /// One descriptor of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +123,19 @@ const PATH_BYTES: usize = 40;
 const LINK_BYTES: usize = 32;
 const SOL_SOCKET: usize = 1;
 const SO_ZEROCOPY: usize = 60;
+const AF_UNIX: usize = 1;
+const AF_NETLINK: usize = 16;
+const SOCK_DGRAM: usize = 2;
+const SOCK_CLOEXEC: usize = 0o2_000_000;
+/// Kinds of sockets that most programs have and that are never asked, if this kernel refuses SO_ZEROCOPY to
+/// them: what their protocols' names begin with, their address family, and what the kernel said.
+static UNABLE: [(&[u8], usize, AtomicU8); 2] =
+    [(b"UNIX", AF_UNIX, AtomicU8::new(UNTRIED)), (b"NETLINK", AF_NETLINK, AtomicU8::new(UNTRIED))];
+const UNTRIED: u8 = 0;
+const REFUSED: u8 = 1;
+const TAKEN: u8 = 2;
+/// Longest name of a protocol that is told apart.
+const PROTOCOL_BYTES: usize = 32;
 const KCMP_FILES: usize = 2;
 
 impl Table {
@@ -86,6 +160,7 @@ impl Table {
     /// Calls `visit` with every descriptor, until it says that it has seen enough. ENOENT: there
     /// are none, or the thread has ended.
     pub fn for_each(&self, mut visit: impl FnMut(Descriptor) -> bool) -> Result<(), Errno> {
+        let _looking = Looking::begin();
         file::rewind(&self.directory)?;
         let mut seen = 0;
         procfs::for_entries_until(&self.directory, |name| {
@@ -160,6 +235,31 @@ impl Table {
     /// Is a socket allowed to send from the sender's own pages (SO_ZEROCOPY)? EBADF: it is not open.
     /// ESRCH: the thread has ended. Anything else: that cannot be known.
     pub fn lends(&self, socket: u32) -> Result<bool, Errno> {
+        let _looking = Looking::begin();
+        if self.cannot_lend(socket) {
+            return Ok(false);
+        }
+        ASKED.store(socket as i32, SeqCst);
+        let lends = self.ask(socket);
+        ASKED.store(NONE_ASKED, SeqCst);
+        lends
+    }
+
+    /// Is it not, and that is known by its protocol alone? For that nothing is borrowed.
+    pub fn cannot_lend(&self, socket: u32) -> bool {
+        let mut protocol = [0u8; PROTOCOL_BYTES];
+        let path = self.path_of(socket);
+        let (path, name) = (path.as_ptr() as usize, c"system.sockprotoname".as_ptr() as usize);
+        let out = protocol.as_mut_ptr() as usize;
+        // SAFETY: path and name are NUL-terminated, the buffer exclusive.
+        let Ok(len) = (unsafe { syscall!(nr::__NR_getxattr, path, name, out, PROTOCOL_BYTES) }) else {
+            return false;
+        };
+        let known = UNABLE.iter().find(|(begin, ..)| protocol[..len].starts_with(begin));
+        known.is_some_and(|(_, family, said)| refuses(*family, said))
+    }
+
+    fn ask(&self, socket: u32) -> Result<bool, Errno> {
         let socket = self.borrow(socket)?;
         let (mut value, mut len) = (0i32, size_of::<i32>() as u32);
         let (out, out_len) = (&raw mut value as usize, &raw mut len as usize);
@@ -177,14 +277,18 @@ impl Table {
     /// From now on `watch` hears when something is put into a pipe, whatever does it, the first time: who
     /// writes there later does not pay for it. EACCES: it is somebody else's.
     pub fn watch(&self, watch: &Watch, number: u32) -> Result<(), Errno> {
-        let directory = Decimal::new(self.directory.raw() as u64);
-        let number = Decimal::new(u64::from(number));
-        let path: [u8; PATH_BYTES] =
-            joined([b"/proc/thread-self/fd/", directory.as_bytes(), b"/", number.as_bytes()]);
+        let path = self.path_of(number);
         let (watch, at) = (watch.0.raw() as usize, path.as_ptr() as usize);
         let mask = (nr::IN_MODIFY | nr::IN_ONESHOT) as usize;
         // SAFETY: the path is NUL-terminated.
         unsafe { syscall!(nr::__NR_inotify_add_watch, watch, at, mask) }.map(drop)
+    }
+
+    /// Where its link is, NUL-terminated.
+    fn path_of(&self, number: u32) -> [u8; PATH_BYTES] {
+        let directory = Decimal::new(self.directory.raw() as u64);
+        let number = Decimal::new(u64::from(number));
+        joined([b"/proc/thread-self/fd/", directory.as_bytes(), b"/", number.as_bytes()])
     }
 
     fn borrow(&self, number: u32) -> Result<Fd, Errno> {
@@ -192,6 +296,22 @@ impl Table {
         // SAFETY: makes a descriptor.
         make(|| unsafe { syscall!(nr::__NR_pidfd_getfd, pidfd, number as usize, 0) })
     }
+}
+
+/// Does the kernel refuse SO_ZEROCOPY to a socket of this family? It is asked by one of the calling thread's
+/// own, once.
+fn refuses(family: usize, said: &AtomicU8) -> bool {
+    if said.load(SeqCst) == UNTRIED {
+        let kind = SOCK_DGRAM | SOCK_CLOEXEC;
+        // SAFETY: makes a descriptor.
+        let Ok(socket) = make(|| unsafe { syscall!(nr::__NR_socket, family, kind, 0) }) else { return false };
+        let (on, len) = (1i32, size_of::<i32>());
+        let (raw, value) = (socket.raw() as usize, &raw const on as usize);
+        // SAFETY: the call reads an integer.
+        let set = unsafe { syscall!(nr::__NR_setsockopt, raw, SOL_SOCKET, SO_ZEROCOPY, value, len) };
+        said.store(if set.is_ok() { TAKEN } else { REFUSED }, SeqCst);
+    }
+    said.load(SeqCst) == REFUSED
 }
 
 /// Hears when something is put into pipes (inotify): by write, splice, tee or vmsplice.

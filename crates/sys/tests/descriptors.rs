@@ -2,7 +2,7 @@
 //! table is the process's.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "every block acts on descriptors the test made itself")]
 
-use overspill_sys::descriptors::{Kind, Table, Watch};
+use overspill_sys::descriptors::{Kind, Looks, Table, Watch};
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::uring::{Ring, Setup};
 use overspill_sys::{Errno, fd};
@@ -59,8 +59,50 @@ fn descriptors_are_told_apart() {
     assert_eq!(table.lends(numbers[3] as u32), Ok(true));
     assert_eq!(table.lends(9999), Err(Errno::BADF), "it is not open");
     tables_are_seen_whatever_the_limit(numbers[3] as u32);
+    who_cannot_lend_is_known_by_its_protocol(&table);
+    looks_are_told(&table, numbers[3] as u32);
     a_watch_hears_of_all_that_is_put_in(&table);
     pipes_with_names_are_pipes(&table);
+}
+
+fn who_cannot_lend_is_known_by_its_protocol(table: &Table) {
+    for (family, kind, cannot) in [
+        (libc::AF_UNIX, libc::SOCK_STREAM, true),
+        (libc::AF_UNIX, libc::SOCK_DGRAM, true),
+        (libc::AF_UNIX, libc::SOCK_SEQPACKET, true),
+        (libc::AF_NETLINK, libc::SOCK_RAW, true),
+        (libc::AF_INET, libc::SOCK_STREAM, false),
+        (libc::AF_INET, libc::SOCK_DGRAM, false),
+        (libc::AF_INET6, libc::SOCK_STREAM, false),
+    ] {
+        let socket = unsafe { libc::socket(family, kind, 0) };
+        if socket < 0 && family == libc::AF_INET6 {
+            continue; // a kernel without it
+        }
+        let (on, len) = (1i32, size_of::<i32>() as u32);
+        let value = (&raw const on).cast();
+        let set = unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, value, len) };
+        let told = table.cannot_lend(socket as u32);
+        assert_eq!((told, set != 0), (cannot, cannot), "family {family}, kind {kind}");
+        assert_eq!(table.lends(socket as u32), Ok(!cannot));
+        assert_eq!(unsafe { libc::close(socket) }, 0);
+    }
+}
+
+/// *The story:* see [`Looks`].
+fn looks_are_told(table: &Table, socket: u32) {
+    let before = Looks::now();
+    assert!(!before.were_any() && !Looks::are_any());
+    table
+        .for_each(|_| {
+            assert!(Looks::are_any() && before.were_any());
+            false
+        })
+        .unwrap();
+    assert!(before.were_any() && !Looks::are_any());
+    let before = Looks::now();
+    assert_eq!(table.lends(socket), Ok(true));
+    assert!(before.were_any() && !Looks::now().were_any());
 }
 
 /// *The stories:* a program lowered its limit before its first page was used again. The look for

@@ -7,7 +7,7 @@
 //! and needs no care.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::OnceLock;
@@ -177,6 +177,19 @@ pub fn spawn(command: &mut Command, join: Option<OwnedFd>) -> io::Result<Child> 
     // getppid, setrlimit) and reads atomics: no allocation, no locks.
     unsafe { command.pre_exec(before_exec) };
     command.spawn()
+}
+
+/// What [`spawn`] starts writes its own number to this place of a file, before anything else: four bytes.
+pub fn tell_number(command: &mut Command, file: impl AsFd + Send + Sync + 'static, place: i64) {
+    let tell = move || {
+        let number = std::process::id().to_ne_bytes();
+        // SAFETY: so many bytes are read there.
+        let told =
+            unsafe { libc::pwrite(file.as_fd().as_raw_fd(), number.as_ptr().cast(), number.len(), place) };
+        if told == number.len() as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec the closure only makes system calls (getpid, pwrite).
+    unsafe { command.pre_exec(tell) };
 }
 
 /// The signal that this process gets when its parent ends; 0: none.

@@ -242,6 +242,8 @@ impl Keeper {
     fn start(directory: PathBuf) -> Keeper {
         let mut command = Command::new("/proc/self/exe");
         command.arg("keep").arg(&directory).env_remove("LD_PRELOAD");
+        // It keeps nothing in use that its caller's caller was in.
+        command.current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().ok();
         Keeper { directory, process }

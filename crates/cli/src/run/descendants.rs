@@ -439,37 +439,6 @@ pub fn figures<const N: usize>(pid: u32, file: &str, names: [&str; N]) -> Option
     Some(figures)
 }
 
-/// Anonymous memory in RAM that is locked, mapping by mapping: that is a walk of all page tables.
-pub fn locked_anon_bytes(pid: u32) -> u64 {
-    let text = read(pid, "smaps").unwrap_or_default();
-    let kib = |line: &str, name: &str| line.strip_prefix(name)?.strip_suffix("kB")?.trim().parse().ok();
-    let (mut anon, mut all) = (0u64, 0);
-    for line in text.lines() {
-        if let Some(figure) = kib(line, "Anonymous:") {
-            anon = figure;
-        } else if kib(line, "Locked:").is_some_and(|locked| locked > 0) {
-            all += anon; // of what several have, `Locked` is a part only
-        }
-    }
-    all * 1024
-}
-
-/// Its part of what memfd_secret has made, mapping by mapping.
-pub fn secret_bytes(pid: u32) -> u64 {
-    let text = read(pid, "smaps").unwrap_or_default();
-    let (mut is_secret, mut all) = (false, 0);
-    for line in text.lines() {
-        // A mapping's first line begins with its addresses, the others with what they tell.
-        let first = line.split_ascii_whitespace().next().unwrap_or_default();
-        if !first.ends_with(':') {
-            is_secret = line.split_ascii_whitespace().nth(5) == Some("/secretmem");
-        } else if is_secret && first == "Pss:" {
-            all += line.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
-        }
-    }
-    all * 1024
-}
-
 /// Processor time of all threads of a process, in microseconds; 0 where it cannot be read.
 pub fn processor_us(pid: u32) -> u64 {
     let stat = read(pid, "stat").unwrap_or_default();

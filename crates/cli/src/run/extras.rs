@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::descendants::{Look, figure, locked_anon_bytes, of_pid, secret_bytes};
+use super::descendants::{Look, figure, of_pid, read};
 use crate::machine;
 
 /// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
@@ -45,6 +45,44 @@ impl Extra {
     /// What counts beside anonymous and shared memory, and nobody can page.
     pub fn other_bytes(&self) -> u64 {
         self.huge_bytes + self.secret_bytes + self.table_bytes
+    }
+}
+
+/// What a process keeps in RAM by mappings of its own, which is known by a walk of all of its page tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    /// Anonymous memory that is in RAM and locked.
+    locked_anon_bytes: u64,
+    /// Its part of what memfd_secret has made.
+    secret_bytes: u64,
+}
+
+impl Kept {
+    fn of_process(pid: u32) -> Kept {
+        Kept::of_text(&read(pid, "smaps").unwrap_or_default())
+    }
+
+    /// Of the text of /proc/PID/smaps.
+    fn of_text(text: &str) -> Kept {
+        let (mut kept, mut is_secret, mut anon_bytes) = (Kept::default(), false, 0);
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let first = words.next().unwrap_or_default();
+            // A mapping's first line begins with its addresses, the others with what they tell.
+            if !first.ends_with(':') {
+                (is_secret, anon_bytes) = (words.nth(4) == Some("/secretmem"), 0);
+                continue;
+            }
+            let mut bytes = || words.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024;
+            match first {
+                "Pss:" if is_secret => kept.secret_bytes += bytes(),
+                "Anonymous:" => anon_bytes = bytes(),
+                // Of what several have, `Locked` is a part only.
+                "Locked:" if bytes() > 0 => kept.locked_anon_bytes += anon_bytes,
+                _ => {}
+            }
+        }
+        kept
     }
 }
 
@@ -98,11 +136,15 @@ impl Extras {
         self.of.entry(look.pid).or_default().shared_bytes = u64::MAX; // so that it is read
         self.read_shmem(look);
         let extra = self.of.entry(look.pid).or_default();
+        if extra.locked_bytes == 0 && extra.secret_bytes == 0 {
+            return;
+        }
+        let kept = Kept::of_process(look.pid);
         if extra.locked_bytes > 0 {
-            extra.locked_bytes = locked_anon_bytes(look.pid);
+            extra.locked_bytes = kept.locked_anon_bytes;
         }
         if extra.secret_bytes > 0 {
-            extra.secret_bytes = secret_bytes(look.pid);
+            extra.secret_bytes = kept.secret_bytes;
         }
     }
 
@@ -139,7 +181,7 @@ impl Extras {
         for look in looks {
             let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
             self.of.entry(look.pid).or_default().locked_bytes =
-                if locks { locked_anon_bytes(look.pid) } else { 0 };
+                if locks { Kept::of_process(look.pid).locked_anon_bytes } else { 0 };
         }
         self.locked_again = Instant::now() + LOCKED_PAUSE.max(began.elapsed() * LOCKED_SHARE);
     }
@@ -175,7 +217,7 @@ impl Extras {
             if look.shared_bytes.abs_diff(extra.secret_shared_bytes) >= SHARED_STEP_BYTES {
                 extra.secret_shared_bytes = look.shared_bytes;
                 let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
-                extra.secret_bytes = if locks { secret_bytes(look.pid) } else { 0 };
+                extra.secret_bytes = if locks { Kept::of_process(look.pid).secret_bytes } else { 0 };
             }
         }
         self.secret_again = Instant::now() + LOCKED_PAUSE.max(began.elapsed() * LOCKED_SHARE);
@@ -196,5 +238,32 @@ impl Extras {
             self.of.entry(look.pid).or_default().table_bytes = if held > least { held } else { 0 };
         }
         self.tables_again = Instant::now() + TABLES_LOOK.max(began.elapsed() * TABLES_SHARE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mappings_keep_is_added_up() {
+        let text = "\
+7f0000000000-7f0000100000 rw-p 00000000 00:00 0 \n\
+Rss:                1024 kB\n\
+Pss:                 512 kB\n\
+Anonymous:          1024 kB\n\
+Locked:              512 kB\n\
+VmFlags: rd wr mr mw me lo ac \n\
+7f0000200000-7f0000300000 rw-s 00000000 00:0b 77 /secretmem (deleted)\n\
+Pss:                 256 kB\n\
+Anonymous:             0 kB\n\
+Locked:              256 kB\n\
+7f0000400000-7f0000500000 rw-p 00000000 00:00 0 [heap]\n\
+Pss:                 128 kB\n\
+Anonymous:           128 kB\n\
+Locked:                0 kB\n";
+        let expected = Kept { locked_anon_bytes: 1 << 20, secret_bytes: 256 << 10 };
+        assert_eq!(Kept::of_text(text), expected);
+        assert_eq!(Kept::of_text(""), Kept::default());
     }
 }

@@ -40,7 +40,8 @@ mod watch;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::process::Command;
+use std::os::unix::process::parent_id;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -129,7 +130,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let watch = watch.context("cannot start a thread")?;
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let strangers = Strangers::note(ready.agent.keeper(), page.mark());
-    let child = match inherit::spawn(&mut command(args, &ready, &page), None) {
+    let child = match start_program(args, &ready, &page) {
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(&program, &error)),
     };
@@ -139,6 +140,10 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let tracing = trace.and_then(|trace| warned(trace.begin(start_ns)));
     if !names_a_descriptor(args, &ready.swap) {
         inherited.let_go();
+    }
+    if !names_a_file_here(args) {
+        // Where that is refused it is in use, as it would be bare.
+        let _ = std::env::set_current_dir("/");
     }
     child::wait_unreaped(pid as i32).context("cannot wait for the program")?;
     signals::stop_forwarding();
@@ -159,6 +164,14 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     tracing.map(finish_trace).and_then(warned);
     write_report(args, &report, json, summary);
     finish(args, &report)
+}
+
+/// Is a file of this directory, or by way of it, written to? All other names are absolute by now.
+///
+/// *The story:* what was mounted where a program was started was in use for as long as the run, whatever the
+/// program did.
+fn names_a_file_here(args: &RunArgs) -> bool {
+    [&args.json, &args.output, &args.trace].into_iter().flatten().any(|path| path.is_relative())
 }
 
 /// Is something to be written, or swapped, to what this process was given open?
@@ -294,6 +307,15 @@ fn flag_bits(args: &RunArgs) -> u32 {
         (args.trace.is_some(), flags::TRACE),
     ];
     bits.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum()
+}
+
+/// Starts the program, which agents know by its number.
+fn start_program(args: &RunArgs, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
+    page.set_starter(parent_id())?;
+    let mut command = command(args, ready, page);
+    // A descriptor more may not be had.
+    inherit::tell_number(&mut command, page.clone(), SharedPage::command_at());
+    inherit::spawn(&mut command, None)
 }
 
 fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {

@@ -14,6 +14,7 @@ use super::verdict::{self, Verdict};
 use super::watch::Watched;
 use crate::args::RunArgs;
 use crate::histogram::{Histogram, Latency};
+use crate::human;
 use crate::os::child::{Ended, Status};
 
 /// Of the JSON file's layout; a reader that knows it can read later files of the same number.
@@ -146,8 +147,10 @@ fn figure(times: f64) -> String {
 pub struct Report {
     /// Of this layout.
     pub schema_version: u32,
-    /// The command line.
+    /// The command line, as text: of a word that is none (not UTF-8) what is wrong is replaced by U+FFFD.
     pub command: Vec<String>,
+    /// The same, quoted for bash: exact, whatever bytes there are.
+    pub command_line: String,
     /// Process id of the command.
     pub pid: u32,
     /// Its exit status, unless a signal killed it.
@@ -341,6 +344,7 @@ impl Report {
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
             command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            command_line: human::command(&args.command),
             pid: run.pid,
             wall_seconds: run.wall_seconds,
             user_seconds: run.ended.user.as_secs_f64() + orphans.user_us as f64 / 1e6,

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -195,6 +195,12 @@ pub struct SharedPage {
     token: u64,
 }
 
+impl AsFd for SharedPage {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 impl SharedPage {
     /// Makes the memory and writes the configuration into it.
     pub fn new(settings: &Settings<'_>) -> io::Result<SharedPage> {
@@ -366,6 +372,17 @@ impl SharedPage {
     pub fn set_crowded(&self, count: u32) -> io::Result<()> {
         let at = offset_of!(Shared, tree) + offset_of!(Tree, crowded);
         self.file.write_all_at(&count.to_ne_bytes(), at as u64)
+    }
+
+    /// Says which process has started this one, or has taken its place since.
+    pub fn set_starter(&self, pid: u32) -> io::Result<()> {
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, starter);
+        self.file.write_all_at(&pid.to_ne_bytes(), at as u64)
+    }
+
+    /// Where the command says which process it is.
+    pub fn command_at() -> i64 {
+        (offset_of!(Shared, tree) + offset_of!(Tree, command)) as i64
     }
 
     /// Until then, on the monotonic clock, agents take the memory cgroup for full.

@@ -47,7 +47,7 @@ fn row(name: &str, text: &str) -> String {
 
 /// How it ended, and its processor time: behind that, or below where the command is long.
 fn headline(report: &Report) -> Vec<String> {
-    let command = human::command(&report.command);
+    let command = &report.command_line;
     let ended = format!(": {} after {}", report.status().text(), human::seconds(report.wall_seconds));
     let (user, system) = (human::seconds(report.user_seconds), human::seconds(report.system_seconds));
     let processor = format!("user {user}, system {system}");
@@ -56,7 +56,7 @@ fn headline(report: &Report) -> Vec<String> {
     if room(&long) >= command.len() {
         return vec![format!("overspill: {command}{long}")];
     }
-    let command = human::clipped(&command, room(&ended).max(COMMAND_CHARS_MIN));
+    let command = human::clipped(command, room(&ended).max(COMMAND_CHARS_MIN));
     vec![format!("overspill: {command}{ended}"), row("processor", &processor)]
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let soft =
             Latency { count: 12_345, p50_ns: 12_000, p90_ns: 20_000, p99_ns: 40_000, max_ns: 1_200_000 };
         Report {
-            command: vec!["sort".into(), "-S".into(), "2G".into()],
+            command_line: "sort -S 2G".into(),
             exit_code: Some(0),
             wall_seconds: 2.81,
             user_seconds: 4.1,
@@ -221,7 +221,7 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
             max_ns: 99_999_900_000,
         };
         let report = Report {
-            command: vec!["a-program".into(), "x".repeat(200)],
+            command_line: format!("a-program {}", "x".repeat(200)),
             soft_faults: huge,
             major_faults: huge,
             vmstat: [

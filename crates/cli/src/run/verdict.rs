@@ -362,8 +362,7 @@ fn run_line(report: &Report, tuning: &Tuning, ram_bytes: u64) -> String {
     let mut words: Vec<OsString> = ["overspill", "run", "--ram", &shortest(ram_bytes)].map(Into::into).into();
     words.extend(tuning.to_args());
     words.push("--".into());
-    words.extend(report.command.iter().map(Into::into));
-    human::command(&words)
+    human::command(&words) + " " + &report.command_line
 }
 
 /// Room for all that the program had, whether in RAM or out: that is known of one that went on. One
@@ -419,7 +418,7 @@ mod tests {
 
     fn report() -> Report {
         Report {
-            command: vec!["sort".into(), "-S".into(), "2G".into()],
+            command_line: "sort -S 2G".into(),
             ram_bytes: 100 << 20,
             resident_peak_bytes: 100 << 20,
             tree_peak_bytes: 100 << 20,

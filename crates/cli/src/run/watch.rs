@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,6 +123,8 @@ impl Watch {
 
 struct Watcher {
     page: Arc<SharedPage>,
+    /// The launcher's parent, as it was told last.
+    starter: Option<u32>,
     /// The path of the agent's library.
     agent: PathBuf,
     /// What the memory cgroup has left is asked once an agent has found swap full.
@@ -161,6 +164,7 @@ impl Watcher {
             group: Group::own(page.clone()),
             is_swap_full: false,
             page,
+            starter: None,
             agent,
             options,
             refused: None,
@@ -233,6 +237,7 @@ impl Watcher {
     }
 
     fn look(&mut self, is_over: bool) {
+        self.note_starter();
         let looks = self.descendants.look();
         self.descendants.reap();
         self.kin.note(&looks);
@@ -270,6 +275,14 @@ impl Watcher {
         let _ = self.read_reports(&sightings, &looks, is_over);
         if self.options.strict && !is_over {
             self.refuse(&looks);
+        }
+    }
+
+    /// The launcher's own parent may have ended.
+    fn note_starter(&mut self) {
+        let starter = parent_id();
+        if self.starter != Some(starter) {
+            self.starter = self.page.set_starter(starter).is_ok().then_some(starter);
         }
     }
 

@@ -15,7 +15,7 @@ use super::give_up;
 use crate::claim::claim;
 use crate::launcher::{self, Address, Files, Found};
 use crate::sight::Sight;
-use crate::{aside, cpu_limit, retire};
+use crate::{aside, cpu_limit, parent, retire};
 
 /// So many processes of a tree watch their pipes: a user has 128 watches, most of them for programs.
 const WATCHES: usize = 16;
@@ -76,12 +76,13 @@ pub fn enlist(address: Address, beginning: Beginning) -> Option<Mission> {
         // A sandbox may have shut the ways since.
         Err(_) => (shared()?, None, None, Files::new(), None),
     };
-    if let Some(pid) = pid
-        && beginning == Beginning::Program
-    {
-        cpu_limit::inherit(shared, pid);
-    }
     SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);
+    if let Some(pid) = pid {
+        if beginning == Beginning::Program {
+            cpu_limit::inherit(shared, pid);
+        }
+        parent::enlist(address.process, pid, shared, beginning);
+    }
     let memory = memory.filter(|_| shared.config.flags & flags::TRACE != 0);
     let resident = ResidentReader::open();
     let program_pages = resident.as_ref().map_or(0, |reader| reader.read().unwrap_or_default().program_pages);

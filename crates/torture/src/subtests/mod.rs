@@ -28,6 +28,7 @@ mod marks;
 mod merged;
 mod own_advice;
 mod own_faults;
+pub mod ports;
 pub mod process;
 mod protection;
 mod remaps;
@@ -88,6 +89,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "malloc-arenas" Holds allocator::arenas, "malloc of small blocks by threads, at full speed";
     "pipes" Holds streams::pipes, "writev and readv through a pipe, vectors in cold memory";
     "sockets" Holds streams::sockets, "the same over sockets; sendmsg and recvmsg with cold headers";
+    "ports" Holds ports::run, "ports that are closed and bound again, under pressure";
     "files" Holds files::files, "write, preadv through the page cache";
     "big-read" Holds files::big_read, "64 MiB in one read and one write";
     "direct" Holds files::direct, "O_DIRECT under pressure";

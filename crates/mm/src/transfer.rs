@@ -95,6 +95,9 @@ impl<P: SwapIn> Mm<P> {
         let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };
         if self.pages[id].has(flag::WANTED) {
             self.map(id, list, out);
+        } else if self.is_filler(id) {
+            self.pages.set_state(id, State::Cached);
+            self.enlist(ListId::Filler, id);
         } else if !waits && (self.pages[id].has(flag::EAGER) || self.pause.is_some()) {
             let is_foreseen = !self.config.probe.is_kernel() && self.pages[id].has(flag::READ_AHEAD);
             let list = if is_foreseen { self.foreseen(id) } else { list };
@@ -123,7 +126,7 @@ impl<P: SwapIn> Mm<P> {
         out.push_free(id);
         let needed = self.pause.is_some() || self.pages[id].has(flag::WANTED);
         let page = &mut self.pages[id];
-        page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE);
+        page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE | flag::BEHIND);
         if needed && !page.has(flag::RETRIED) {
             page.set(flag::RETRIED);
             let slot = self.slot_of(id);

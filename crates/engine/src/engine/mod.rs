@@ -380,6 +380,7 @@ impl Engine {
         self.size_pool();
         let packed = self.compressed.stats();
         self.report.publish(self.mm.stats(), &packed, self.mm.slots_used());
+        self.report.sample_unseen(self.unseen_bytes());
     }
 
     /// Has any page come back?

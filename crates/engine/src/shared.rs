@@ -73,7 +73,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -327,6 +327,10 @@ counters! {
     files_managed_bytes,
     /// Pages read from them; in `pswpin`, too.
     files_read,
+    /// What is in RAM of them and was not in the program's view: read where there was room, or ahead.
+    files_unseen_bytes,
+    /// The largest `files_unseen_bytes` seen.
+    files_unseen_peak_bytes,
     /// Mappings of files that were left to the kernel as the budget had room for them, all told.
     files_kept,
     /// Their bytes.

@@ -345,6 +345,7 @@ impl Engine {
         self.keep_pool();
         self.transfers.submit();
         self.trim();
+        self.report.sample_unseen(self.unseen_bytes());
         busy
     }
 
@@ -380,7 +381,6 @@ impl Engine {
         self.size_pool();
         let packed = self.compressed.stats();
         self.report.publish(self.mm.stats(), &packed, self.mm.slots_used());
-        self.report.sample_unseen(self.unseen_bytes());
     }
 
     /// Has any page come back?

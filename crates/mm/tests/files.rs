@@ -41,7 +41,11 @@ impl World {
     }
 
     fn of(frames: u32, pages: u64) -> World {
-        let config = Config { compares: true, ..Config::live(frames, 4096) };
+        World::made(frames, pages, false)
+    }
+
+    fn made(frames: u32, pages: u64, fills_room: bool) -> World {
+        let config = Config { compares: true, fills_room, ..Config::live(frames, 4096) };
         let knobs = policy::Config { frames, ..policy::Config::default() };
         let policy = Policy::by_name("adaptive", knobs).unwrap();
         let (view, cache, swap) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -158,7 +162,11 @@ fn random(seed: &mut u64, below: u64) -> u64 {
 
 #[test]
 fn stores_stay_and_everything_else_is_the_files() {
-    let mut world = World::new(64);
+    [(64, false), (200, true)].into_iter().for_each(stores_stay);
+}
+
+fn stores_stay((frames, fills_room): (u32, bool)) {
+    let mut world = World::made(frames, PAGES, fills_room);
     let mut stored: HashMap<u64, u64> = HashMap::new();
     let mut seed = 5;
     for round in 0..6000u64 {
@@ -182,6 +190,7 @@ fn stores_stay_and_everything_else_is_the_files() {
         }
     }
     assert!(world.mm.stats().pswpout > 100, "what was stored to went to swap");
+    assert_eq!(world.mm.stats().swap_ra_unused > 10, fills_room, "room was filled, and wanted again");
 }
 
 /// What was stored is written to the file now and then, and takes no place on swap from then on,
@@ -385,4 +394,116 @@ fn the_rest_of_a_chunk_comes_with_any_page_of_it() {
     let before = world.reads;
     world.touch(mark);
     assert!(world.reads > before, "the next window");
+}
+
+/// All that the program would hold with RAM enough.
+fn needed(world: &World) -> u64 {
+    let mm = &world.mm;
+    u64::from(mm.frames_held() + mm.pages_swapped() - mm.pages_unseen())
+}
+
+fn touch_at_random(world: &mut World, seed: &mut u64, pages: u64, times: u64) {
+    for _ in 0..times {
+        let page = random(seed, pages);
+        assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1);
+    }
+}
+
+/// *The story:* what was read around a read at random counted as needed, and as paged when it left: "fits:
+/// never needed more than 25.9 MiB" became "287.0 MiB would avoid that".
+#[test]
+fn what_fills_room_is_not_needed_and_nothing_leaves_for_it() {
+    const FILE: u64 = 8000;
+    let worlds = || [false, true].map(|fills| World::made(2048, FILE, fills));
+    let (mut seeds, mut least) = ([9, 9], 0);
+    let mut worlds: [World; 2] = worlds();
+    for turn in 0..50 {
+        for (world, seed) in worlds.iter_mut().zip(&mut seeds) {
+            world.checks = turn % 10 == 0;
+            touch_at_random(world, seed, FILE, 40);
+        }
+        let figures = worlds.each_ref().map(|world| {
+            let stats = world.mm.stats();
+            let (taken, scanned) = (stats.pgsteal_kswapd + stats.pgsteal_direct, stats.pgscan_kswapd);
+            (needed(world), taken, scanned, stats.pgactivate, stats.pgdeactivate, stats.clean_dropped)
+        });
+        assert_eq!(figures[0], figures[1], "turn {turn}");
+        let filled = worlds[1].mm.frames_held() - worlds[0].mm.frames_held();
+        assert_eq!(worlds[1].mm.frames_unseen(), filled, "turn {turn}");
+        least = least.max(filled);
+    }
+    assert!(least > 1000, "{least} frames were filled at the most");
+    let majors = worlds.each_ref().map(|world| world.mm.stats().pgmajfault);
+    assert!(majors[1] < majors[0] * 9 / 10, "{majors:?}");
+    assert!(needed(&worlds[0]) < 2048, "it fits");
+}
+
+/// A loop keeps what fits, whatever filled the room before.
+#[test]
+fn a_loop_reads_no_more_where_room_was_filled_before() {
+    const FILE: u64 = 4096;
+    let laps = [false, true].map(|fills| {
+        let (mut world, mut seed) = (World::made(2048, FILE, fills), 3);
+        world.checks = false;
+        touch_at_random(&mut world, &mut seed, FILE, 200);
+        let lap = |world: &mut World| {
+            let before = world.reads;
+            (0..FILE).for_each(|page| assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1));
+            world.reads - before
+        };
+        let laps: Vec<u64> = (0..6).map(|_| lap(&mut world)).collect();
+        world.mm.check();
+        assert!(laps[0] <= FILE, "{laps:?}");
+        laps
+    });
+    assert!(laps[1][0] < laps[0][0], "what filled room was used: {laps:?}");
+    let later = laps.each_ref().map(|laps| laps[1..].iter().sum::<u64>());
+    assert!(later[1] <= later[0] + later[0] / 100, "{laps:?}");
+}
+
+/// *The story* (by reading): a reader that goes through what fills room had a fault for each page.
+#[test]
+fn who_goes_through_what_fills_room_has_few_faults() {
+    const FILE: u64 = 2048;
+    let (mut world, mut seed) = (World::made(4096, FILE, true), 3);
+    touch_at_random(&mut world, &mut seed, FILE, 300);
+    let (before, unseen) = (world.mm.stats().pgfault, u64::from(world.mm.frames_unseen()));
+    assert!(unseen > FILE / 2, "{unseen} pages fill room");
+    touch_at_random(&mut world, &mut seed, FILE, 0);
+    (0..FILE).for_each(|page| assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1));
+    let faults = world.mm.stats().pgfault - before;
+    assert!(faults < unseen / 2, "{faults} faults for {unseen} pages");
+}
+
+/// Others have the room at once: a smaller budget, a window, a fork.
+#[test]
+fn what_fills_room_is_the_first_to_go() {
+    let filled = || {
+        let (mut world, mut seed) = (World::made(2048, 8000, true), 7);
+        touch_at_random(&mut world, &mut seed, 8000, 300);
+        assert!(world.mm.frames_unseen() > 1000);
+        world.orders.clear();
+        world
+    };
+    let unmaps = |world: &World| world.orders.iter().filter(|one| matches!(one, Action::Unmap { .. })).count();
+    let mut world = filled();
+    world.feed(Event::Budget { frames: 600 });
+    assert!(world.mm.frames_held() <= 600 && unmaps(&world) == 0);
+    let mut world = filled();
+    let before = world.mm.frames_unseen();
+    world.feed(Event::WillNeed { space: SPACE, start: Vpn(START + 6000), end: Vpn(START + 6800) });
+    let seen = world.mm.frames_held() - world.mm.frames_unseen();
+    assert!(seen > 800 && world.mm.frames_unseen() < before && unmaps(&world) == 0, "{seen} are in view");
+    let mut world = filled();
+    world.feed(Event::Pause);
+    assert!(world.orders.contains(&Action::Populated));
+    assert_eq!((world.mm.frames_unseen(), unmaps(&world)), (0, 0));
+    world.feed(Event::Resume);
+    touch_at_random(&mut world, &mut 8, 8000, 300);
+    // What moves with its region fills room there.
+    let mut world = filled();
+    let (unseen, known) = (world.mm.frames_unseen(), world.mm.pages_unseen());
+    let (from, to) = (Vpn(START), Vpn(START + (1 << 20)));
+    world.feed(Event::Moved { space: SPACE, from, to, pages: 8000 });
+    assert_eq!((world.mm.frames_unseen(), world.mm.pages_unseen()), (unseen, known));
 }

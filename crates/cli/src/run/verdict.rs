@@ -481,6 +481,22 @@ mod tests {
         assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
     }
 
+    /// See [`used`].
+    #[test]
+    fn what_only_filled_room_was_not_needed() {
+        let of = |unseen: u64| {
+            judged(|report| {
+                (report.vmstat, report.pager) = (Counts::new(), [("files_managed", 1)].into());
+                (report.tree_peak_bytes, report.tree_used_bytes) = (102 << 20, 26 << 20);
+                report.files_unseen_peak_bytes = unseen << 20;
+            })
+        };
+        let fits = of(75);
+        assert!(fits.text.starts_with("fits: never needed more than 26.0 MiB; room was filled"), "{fits:?}");
+        assert!(fits.next.contains("--ram 31M "), "{fits:?}");
+        assert_eq!(of(0).kind, "exceeded", "a program that needs 102 MiB, and is not paged");
+    }
+
     /// See [`needed_most`].
     #[test]
     fn what_leaves_as_zeroes_has_left_and_counts_once() {

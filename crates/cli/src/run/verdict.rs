@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 
+use super::filled;
 use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
@@ -119,17 +120,6 @@ fn peak(report: &Report, tuning: &Tuning) -> u64 {
     if tuning.per_process { report.resident_peak_bytes } else { report.tree_peak_bytes }
 }
 
-/// The same without pages of files that nobody had asked for: they were read as there was room.
-///
-/// *The story:* "287.0 MiB would avoid that", in 256, was told of a program that had touched 25.
-fn used(report: &Report, tuning: &Tuning) -> u64 {
-    match report.files_unseen_peak_bytes {
-        0 => peak(report, tuning),
-        _ if tuning.per_process => report.needed_bytes.min(report.resident_peak_bytes),
-        _ => report.tree_used_bytes,
-    }
-}
-
 /// More was held than was allowed.
 fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let paged = report.is_paged();
@@ -138,8 +128,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
     let programs = if tuning.per_process { 1 } else { report.programs_at_once };
-    let is_filled = report.files_unseen_peak_bytes > 0;
-    let bound = match paged || is_filled || report.programs_of_other_runs > 0 {
+    let bound = match paged || report.files_unseen_peak_bytes > 0 || report.programs_of_other_runs > 0 {
         true => bound_bytes(ram, programs),
         false => allowed,
     };
@@ -277,9 +266,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
         // What only the kernel has seen of it may be files, or shared memory: that is not known.
-        let filled = report.files_unseen_peak_bytes;
-        let seen = if filled > 0 { used(report, tuning) } else { report.tree_peak_bytes };
-        let brief = report.brief_peak_bytes;
+        let (seen, brief) = (filled::seen_bytes(report, tuning), report.brief_peak_bytes);
         let mut text = if brief > seen {
             format!("fits: never needed more than {}, files included", human::bytes(brief))
         } else if is_brief(report) {
@@ -291,9 +278,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
         if unseen > 0 {
             text.push_str(&format!(", without {} of files left to the kernel", human::bytes(unseen)));
         }
-        if filled > 0 {
-            text.push_str(&format!("; room was filled with up to {} of files", human::bytes(filled)));
-        }
+        text.push_str(&filled::told(report));
         let next = if is_brief(report) { ram } else { enough.min(ram) };
         return Verdict { kind: "fits", text, next: at(next) };
     }
@@ -360,7 +345,7 @@ fn needed(report: &Report, tuning: &Tuning) -> u64 {
     let is_paged = report.is_paged();
     let needed = match is_paged {
         true => needed_most(report),
-        false => used(report, tuning).max(report.brief_peak_bytes),
+        false => filled::used_bytes(report, tuning, peak(report, tuning)).max(report.brief_peak_bytes),
     };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
     // Each that grows fast has something kept free for it. (A compiler's driver and its shell hold nothing.)
@@ -479,22 +464,6 @@ mod tests {
             report.pager = [("files_left_locked_bytes", 64 << 20)].into();
         });
         assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
-    }
-
-    /// See [`used`].
-    #[test]
-    fn what_only_filled_room_was_not_needed() {
-        let of = |unseen: u64| {
-            judged(|report| {
-                (report.vmstat, report.pager) = (Counts::new(), [("files_managed", 1)].into());
-                (report.tree_peak_bytes, report.tree_used_bytes) = (102 << 20, 26 << 20);
-                report.files_unseen_peak_bytes = unseen << 20;
-            })
-        };
-        let fits = of(75);
-        assert!(fits.text.starts_with("fits: never needed more than 26.0 MiB; room was filled"), "{fits:?}");
-        assert!(fits.next.contains("--ram 31M "), "{fits:?}");
-        assert_eq!(of(0).kind, "exceeded", "a program that needs 102 MiB, and is not paged");
     }
 
     /// See [`needed_most`].

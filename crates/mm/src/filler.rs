@@ -59,9 +59,7 @@ impl<P: SwapIn> Mm<P> {
         let run = if touched == next { (2 * run).min(self.config.unit) } else { 1 };
         let chunk_end = (touched.0 / CHUNK_PAGES as u32 + 1) * CHUNK_PAGES as u32;
         let mut next = touched.0 + 1;
-        while next < chunk_end.min(touched.0 + run)
-            && self.pages[PageId(next)].list == ListId::Filler as u8
-        {
+        while next < chunk_end.min(touched.0 + run) && self.pages[PageId(next)].list == ListId::Filler as u8 {
             let id = PageId(next);
             self.pages[id].clear(flag::FILLER);
             let list = self.foreseen(id);

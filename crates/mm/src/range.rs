@@ -126,9 +126,8 @@ impl<P: SwapIn> Mm<P> {
             return;
         }
         self.pages.set_state(id, State::Swapped);
-        let page = &mut self.pages[id];
-        page.backing = Backing::in_slot(slot);
-        page.prev = self.never_left();
+        self.pages[id].backing = Backing::in_slot(slot);
+        self.pages[id].prev = self.never_left();
         self.pages.set_unseen(id);
     }
 

@@ -125,8 +125,11 @@ impl<P: SwapIn> Mm<P> {
     fn read_failed(&mut self, id: PageId, out: &mut Actions) {
         out.push_free(id);
         let needed = self.pause.is_some() || self.pages[id].has(flag::WANTED);
+        if self.is_filler(id) {
+            self.pages[id].clear(flag::FILLER);
+        }
         let page = &mut self.pages[id];
-        page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE | flag::BEHIND);
+        page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE);
         if needed && !page.has(flag::RETRIED) {
             page.set(flag::RETRIED);
             let slot = self.slot_of(id);

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::args::Tuning;
 use super::report::Report;
 use super::shared_page::Report as AgentReport;
+use crate::args::Tuning;
 use crate::human;
 
 /// The figures of the last two looks, by process.

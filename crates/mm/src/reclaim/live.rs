@@ -181,7 +181,7 @@ impl<P: SwapIn> Mm<P> {
     ///
     /// What is held above a budget that has shrunk is asked anew each time: as clean pages leave at
     /// once, it becomes less meanwhile.
-    pub(super) fn lacking(&self, goal: u32) -> u32 {
+    pub(crate) fn lacking(&self, goal: u32) -> u32 {
         goal.saturating_sub(self.coming_free().saturating_sub(self.over()))
     }
 

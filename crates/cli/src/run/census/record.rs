@@ -111,7 +111,8 @@ impl Record {
 
     /// By how much its agent saw more than any look did.
     pub(super) fn unseen_bytes(&self, report: &AgentReport) -> Option<u64> {
-        let [held, filled] = ["resident_peak_bytes", "files_unseen_peak_bytes"].map(|name| report.counter(name));
+        let [held, filled] =
+            ["resident_peak_bytes", "files_unseen_peak_bytes"].map(|name| report.counter(name));
         held.checked_sub(self.seen_peak_bytes + filled).filter(|&bytes| bytes > 0)
     }
 

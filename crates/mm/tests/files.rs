@@ -414,7 +414,7 @@ fn touch_at_random(world: &mut World, seed: &mut u64, pages: u64, times: u64) {
 /// never needed more than 25.9 MiB" became "287.0 MiB would avoid that".
 #[test]
 fn what_fills_room_is_not_needed_and_nothing_leaves_for_it() {
-    const FILE: u64 = 8000;
+    const FILE: u64 = 16_000;
     let mut worlds = [false, true].map(|fills| World::made(2048, FILE, fills));
     let (mut seed, mut most, mut touched) = (9, 0, HashSet::new());
     for turn in 0..2000 {
@@ -424,10 +424,11 @@ fn what_fills_room_is_not_needed_and_nothing_leaves_for_it() {
         for world in &mut worlds {
             world.checks = turn % 50 == 0;
             assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1);
-            // Two that lie side by side are a stream, of which some is read ahead and comes into view.
-            let needed = needed(world);
-            assert!((used..=used + used / 16 + 4).contains(&needed), "turn {turn}: {needed} for {used}");
         }
+        // Two that lie side by side are a stream, of which some is read ahead and comes into view.
+        let [plain, filled] = worlds.each_ref().map(needed);
+        let most_needed = plain.max(used) + used / 16 + 8;
+        assert!((used..=most_needed).contains(&filled), "turn {turn}: {filled}, {plain} for {used}");
         most = most.max(worlds[1].mm.frames_unseen());
     }
     assert!(most > 1000 && touched.len() < 1900, "{most} frames were filled");
@@ -437,7 +438,7 @@ fn what_fills_room_is_not_needed_and_nothing_leaves_for_it() {
         assert_eq!(stats.pgsteal_kswapd + stats.pgsteal_direct + stats.clean_dropped, 0, "{stats:?}");
         assert_eq!(stats.pgscan_kswapd + stats.pgscan_direct, 0, "{stats:?}");
     }
-    assert!(filled.pgmajfault < plain.pgmajfault * 9 / 10, "{plain:?} {filled:?}");
+    assert!(filled.pgmajfault + 100 < plain.pgmajfault, "{plain:?} {filled:?}");
 }
 
 /// A loop keeps what fits, whatever filled the room before.

@@ -327,7 +327,8 @@ counters! {
     files_managed_bytes,
     /// Pages read from them; in `pswpin`, too.
     files_read,
-    /// What is in RAM of them and was not in the program's view: read where there was room, or ahead.
+    /// What is in RAM of them and was not in the program's view: read where there was room, or ahead; and
+    /// frames that hold nothing.
     files_unseen_bytes,
     /// The largest `files_unseen_bytes` seen.
     files_unseen_peak_bytes,

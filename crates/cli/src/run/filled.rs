@@ -12,6 +12,9 @@ use super::shared_page::Report as AgentReport;
 use crate::args::Tuning;
 use crate::human;
 
+/// Less than this part of the budget is not worth a word.
+const TOLD_SHARE: u64 = 16;
+
 /// The figures of the last two looks, by process.
 #[derive(Default)]
 pub struct Filled {
@@ -50,11 +53,14 @@ pub fn seen_bytes(report: &Report, tuning: &Tuning) -> u64 {
     used_bytes(report, tuning, report.tree_peak_bytes)
 }
 
-/// What beside that was in RAM, of a run that fits.
+/// What beside that was in RAM, of a run that fits, where it was much.
 pub fn told(report: &Report) -> String {
-    match report.files_unseen_peak_bytes {
-        0 => String::new(),
-        bytes => format!("; room was filled with up to {} of files", human::bytes(bytes)),
+    let bytes = report.files_unseen_peak_bytes;
+    let is_much = bytes > report.ram_bytes / TOLD_SHARE;
+    if is_much {
+        format!("; room was filled with up to {} of files", human::bytes(bytes))
+    } else {
+        String::new()
     }
 }
 

@@ -24,10 +24,16 @@ impl Engine {
         u64::from(pages) * PAGE_SIZE as u64
     }
 
-    /// Bytes of the frames with pages of files that were not in view: the first to leave.
+    /// Bytes of the frames that nobody has asked for: with pages of files that were not in view; and once
+    /// there were any, those that hold nothing, as those pages may have left them.
+    ///
+    /// *The story:* a mapping went, and what had filled room left 480 MiB of frames. So much was said to be
+    /// needed, of 54.
     #[must_use]
     pub fn unseen_bytes(&self) -> u64 {
-        u64::from(self.mm.frames_unseen()) * PAGE_SIZE as u64
+        let unseen = self.mm.frames_unseen();
+        let idle = if unseen > 0 || self.report.has_filled() { self.staging.idle_frames() } else { 0 };
+        u64::from(unseen + idle) * PAGE_SIZE as u64
     }
 
     /// Bytes of the pages that left as zeroes, and were neither touched nor dropped since.

@@ -30,8 +30,8 @@ for page in random.Random(5).sample(range(len(pages) // 4096), 1500):
     assert pages[page * 4096] == 0
 ";
 
-/// A reader at random has the rest of the budget filled with what lies around, and is told what it needs: what
-/// it touched. In that nothing of it leaves.
+/// A reader at random has the rest of the budget filled with what lies around, and is told what it needs:
+/// what it touched. In that nothing of it leaves.
 ///
 /// *The story:* all that was read counted: "287.0 MiB would avoid that" of 25.9.
 fn room(context: &Context) -> Outcome {

@@ -109,7 +109,7 @@ fn least(tries: u32, mut run: impl FnMut() -> Outcome<u64>) -> Outcome<u64> {
 }
 
 /// The budget of the command that is proposed.
-fn proposed(finished: &Finished) -> Outcome<u64> {
+pub fn proposed(finished: &Finished) -> Outcome<u64> {
     let report = finished.report()?;
     let next = report["verdict"]["next"].as_str().ok_or("nothing is proposed")?;
     let size = next.split(' ').skip_while(|word| *word != "--ram").nth(1);

@@ -4,9 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::advice::proposed;
 use crate::again::Verdict;
 use crate::context::Context;
-use crate::launch::{Launch, MIB};
+use crate::launch::{Finished, Launch, MIB};
 use crate::real::python;
 use crate::scratch::FaultyDisk;
 use crate::{Outcome, Test, ensure, json};
@@ -15,9 +16,46 @@ use crate::{Outcome, Test, ensure, json};
 pub fn tests() -> Vec<Test> {
     vec![
         Test::new("files::python", programs),
+        Test::new("files::room", room),
         Test::new("files::read-error", |context| read_error(context, "uring", &[])),
         Test::new("files::read-error-no-uring", |context| read_error(context, "plain", &["--no-uring"])),
     ]
+}
+
+/// Reads at random pages of a mapped file. The file is a hole: what is read is zeroes.
+const LOOK_UP: &str = "import mmap, random, sys
+file = open(sys.argv[1], 'rb')
+pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+for page in random.Random(5).sample(range(len(pages) // 4096), 1500):
+    assert pages[page * 4096] == 0
+";
+
+/// A reader at random has the rest of the budget filled with what lies around, and is told what it needs:
+/// what it touched. In that nothing of it leaves.
+///
+/// *The story:* all that was read counted: "287.0 MiB would avoid that" of 25.9.
+fn room(context: &Context) -> Outcome {
+    let file = context.path("files-room");
+    let error = |error: std::io::Error| error.to_string();
+    std::fs::File::create(&file).and_then(|file| file.set_len(256 * MIB)).map_err(error)?;
+    let run = |name: &str, ram: u64| -> Outcome<Finished> {
+        let launch = Launch::new(context, name, python()?).args(["-c", LOOK_UP]).args([&file]);
+        let finished = launch.ram(ram).options(["--files=16M"]).timeout(60).run()?;
+        finished.succeeded()?;
+        ensure!(json::number(finished.report()?, "files_managed")? == 1, "{}", finished.complain("no file"));
+        let kind = finished.report()?["verdict"]["kind"].as_str().unwrap_or_default();
+        ensure!(kind == "fits", "{}", finished.complain("it does not fit"));
+        Ok(finished)
+    };
+    let roomy = run("files-room", 64 * MIB)?;
+    let report = roomy.report()?;
+    let figure = |name| json::number(report, name);
+    let (filled, needed) = (figure("files_unseen_peak_bytes")?, figure("needed_bytes")?);
+    // What python has itself, and 1500 pages.
+    ensure!(filled > 16 * MIB, "{}", roomy.complain(&format!("room was filled with {filled} bytes")));
+    ensure!(needed < 24 * MIB, "{}", roomy.complain(&format!("{needed} bytes are said to be needed")));
+    run("files-room-said", proposed(&roomy)?)?;
+    std::fs::remove_file(&file).map_err(error)
 }
 
 /// A bad block raises SIGBUS in the program, which goes on; the run says so, and never of swap.

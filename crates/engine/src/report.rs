@@ -308,6 +308,18 @@ impl Report {
         raise(&counters.needed_most_peak_bytes, bytes + blank_bytes);
     }
 
+    /// Tells how much of what is resident nobody has asked for.
+    pub(crate) fn sample_unseen(&mut self, bytes: u64) {
+        let counters = &self.process.counters;
+        counters.files_unseen_bytes.store(bytes, Ordering::Relaxed);
+        raise(&counters.files_unseen_peak_bytes, bytes);
+    }
+
+    /// Was anything ever resident that nobody had asked for?
+    pub(crate) fn has_filled(&self) -> bool {
+        self.process.counters.files_unseen_peak_bytes.load(Ordering::Relaxed) > 0
+    }
+
     /// Tells how much of what is resident cannot be paged.
     pub fn sample_fixed(&mut self, bytes: u64) {
         self.process.counters.fixed_bytes.store(bytes, Ordering::Relaxed);

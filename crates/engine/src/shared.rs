@@ -327,6 +327,11 @@ counters! {
     files_managed_bytes,
     /// Pages read from them; in `pswpin`, too.
     files_read,
+    /// What is in RAM of them and was not in the program's view: read where there was room, or ahead; and
+    /// frames that hold nothing.
+    files_unseen_bytes,
+    /// The largest `files_unseen_bytes` seen.
+    files_unseen_peak_bytes,
     /// Mappings of files that were left to the kernel as the budget had room for them, all told.
     files_kept,
     /// Their bytes.

@@ -20,6 +20,7 @@ impl<P: SwapIn> Mm<P> {
         let mut reads = Reads::default();
         let kept = if self.config.probe.is_kernel() { self.low() / 4 } else { self.low() };
         let is_file = matches!(self.kind(space, start), RegionKind::File { .. });
+        self.yield_filler(u32::try_from(end.0 - start.0).unwrap_or(u32::MAX), out);
         let mut spare = if is_file { self.spare_frames() } else { self.frames_free().saturating_sub(kept) };
         let stays = is_file && !self.config.probe.is_kernel();
         self.know_file_pages(space, start, end.min(start.offset(i64::from(spare))));

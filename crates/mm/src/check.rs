@@ -30,6 +30,7 @@ impl<P: SwapIn> Mm<P> {
         assert_eq!(seen.held, self.held, "frames are counted");
         assert_eq!(seen.swapped, self.pages.swapped(), "pages without a frame are counted");
         assert_eq!(seen.blank, self.pages.blank(), "pages that left as zeroes are counted");
+        assert_eq!((seen.unseen, seen.unseen_held), self.pages.unseen(), "pages never in view are counted");
         assert_eq!((seen.reading, seen.writing), (self.reading, self.writing), "transfers are counted");
         assert_eq!(seen.unmapping, self.unmapping, "unmaps are counted");
         assert_eq!(seen.leaving, self.leaving, "and what leaves with them");
@@ -59,7 +60,10 @@ impl<P: SwapIn> Mm<P> {
             }
             State::Cached => {
                 let in_order_of_use = self.config.probe.is_kernel() && page.list != NO_LIST;
-                let is_unviewed = page.list == ListId::Cache as u8 || page.list == ListId::Tested as u8;
+                let is_filler = page.list == ListId::Filler as u8;
+                let is_unviewed =
+                    page.list == ListId::Cache as u8 || page.list == ListId::Tested as u8 || is_filler;
+                assert!(!is_filler || self.is_filler(id), "what fills room is of a file, and nobody has it");
                 assert!(is_unviewed || in_order_of_use, "a cached page is on a list");
                 assert!(
                     page.has(flag::DIRTY) || page.slot().is_some(),
@@ -104,6 +108,11 @@ impl<P: SwapIn> Mm<P> {
                 assert!(page.slot().is_some(), "a page on swap has a slot");
             }
         }
+        let is_unseen = self.pages.is_unseen(id);
+        let may_be_unseen = matches!(page.state, State::Swapped | State::Reading | State::Cached);
+        assert!(!is_unseen || may_be_unseen && self.is_in_file(id), "what was in view was seen");
+        seen.unseen += u32::from(is_unseen);
+        seen.unseen_held += u32::from(is_unseen && page.state != State::Swapped);
         let may_be_blank = matches!(page.state, State::Untouched | State::Zero);
         assert!(may_be_blank || !self.pages.is_blank(id), "a page that has content has not left as zeroes");
         if let Some(slot) = page.area_slot() {
@@ -131,6 +140,8 @@ struct Seen {
     held: u32,
     swapped: u32,
     blank: u32,
+    unseen: u32,
+    unseen_held: u32,
     reading: u32,
     writing: u32,
     unmapping: u32,

@@ -138,7 +138,7 @@ impl<P: SwapIn> Mm<P> {
 
     fn soft_fault(&mut self, id: PageId, out: &mut Actions) {
         self.stats.soft_fault += 1;
-        let is_whole = self.is_of_waiting_chunk(id);
+        let (is_whole, is_filler) = (self.is_of_waiting_chunk(id), self.is_filler(id));
         self.touched_cached(id, out);
         // The plan may have read ahead, never touched this page: it is still in the swap cache.
         let list = if self.pages[id].has(flag::REFERENCED) {
@@ -151,6 +151,9 @@ impl<P: SwapIn> Mm<P> {
             return self.map_chunk(id, list, out);
         }
         self.map(id, list, out);
+        if is_filler {
+            return self.follow_filler(id, out);
+        }
         if list == ListId::Active && self.reclaim.peek().maps_units() {
             self.map_unit_around(id, out);
         }
@@ -188,6 +191,8 @@ impl<P: SwapIn> Mm<P> {
         if !read_ahead {
             page.set(flag::REFERENCED);
             page.clear(flag::BEHIND);
+        } else if page.slot().is_some_and(Slot::is_file) {
+            page.clear(flag::FILLER);
         }
         let touch = self.touch(id);
         let Some(region) = self.regions.find(space, vpn) else { return };
@@ -225,7 +230,7 @@ impl<P: SwapIn> Mm<P> {
     /// What the policy is told about a fault, once the region is at hand too.
     fn touch(&self, id: PageId) -> impl FnOnce(&Region<P::Region>) -> Touch + use<P> {
         let (now, clock, area_slots) = (self.now, self.clock, self.areas.len());
-        let room = if self.config.fills_room { self.frames_left_over() } else { 0 };
+        let room = if self.config.fills_room && self.pause.is_none() { self.frames_unused() } else { 0 };
         let vpn = self.pages.place(id).1;
         // Detectors that go by slot have nothing to say of files.
         let slot = self.pages[id].area_slot();
@@ -269,7 +274,7 @@ impl<P: SwapIn> Mm<P> {
     /// Reads a plan that nobody waits for, at once or as soon as what its reader has passed is out.
     /// The page that was `asked` about need not be one of it.
     fn issue(&mut self, asked: (SpaceId, Vpn), plan: &Plan, out: &mut Actions) {
-        self.pass(asked.0, plan);
+        self.pass(asked.0, plan, out);
         if !self.waits_for_passed(asked, plan) {
             self.issue_now(asked, plan, out);
         }
@@ -283,7 +288,7 @@ impl<P: SwapIn> Mm<P> {
 
     /// Reads a plan around the faulting page, which is already `Reading`.
     fn issue_around(&mut self, asked: (SpaceId, Vpn), plan: &Plan, wanted: PageId, out: &mut Actions) {
-        self.pass(asked.0, plan);
+        self.pass(asked.0, plan, out);
         if plan.wanted_first {
             self.read(IoKind::Read, Run::one(wanted), self.slot_of(wanted), out);
             return self.issue_now(asked, plan, out);
@@ -374,8 +379,12 @@ impl<P: SwapIn> Mm<P> {
         self.note_return(id, expelled);
         self.refault_quietly(id);
         self.start_reading(id);
-        let eager = if mapping == Mapping::OnTouch { 0 } else { flag::EAGER };
-        self.pages[id].set(flag::READ_AHEAD | eager);
+        let waits = match mapping {
+            Mapping::OnTouch => 0,
+            Mapping::Filling => flag::FILLER,
+            Mapping::Together | Mapping::Sampled => flag::EAGER,
+        };
+        self.pages[id].set(flag::READ_AHEAD | waits);
         if let Some(region) = self.region_of(id) {
             region.stats.swap_ra += 1;
         }

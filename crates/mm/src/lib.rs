@@ -23,6 +23,7 @@ pub mod event;
 mod fault;
 pub mod fileread;
 pub mod filescan;
+mod filler;
 pub mod fingerprint;
 mod list;
 mod mm;

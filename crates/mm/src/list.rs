@@ -18,14 +18,17 @@ pub enum ListId {
     Cache,
     /// Pages out of the program's view that are tested: whoever is touched there is in use.
     Tested,
+    /// Pages of files that were read as there was room, and that nobody has touched: the first to leave.
+    Filler,
 }
 
 /// Number of lists.
-pub(crate) const LISTS: usize = 4;
+pub(crate) const LISTS: usize = 5;
 
 impl ListId {
     /// Every list.
-    pub const ALL: [ListId; LISTS] = [ListId::Inactive, ListId::Active, ListId::Cache, ListId::Tested];
+    pub const ALL: [ListId; LISTS] =
+        [ListId::Inactive, ListId::Active, ListId::Cache, ListId::Tested, ListId::Filler];
 }
 
 #[derive(Clone, Copy)]

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use crate::event::{Actions, Event, IoId, Run};
 use crate::filescan::FileScans;
+use crate::filler::Follower;
 use crate::list::Lists;
 use crate::pace::Pace;
 use crate::page::{PageTable, State, flag};
@@ -80,8 +81,7 @@ pub struct Config {
     /// Where swap has no room for the rest some frames may be held above the budget, so that windows can
     /// be read (see `overfull`): not where the budget's end is the program's.
     pub floats: bool,
-    /// May what nobody needs be filled with pages of files that nobody asked for? Not where it is told how
-    /// much RAM a program needs: those count.
+    /// May what nobody needs be filled with pages of files that nobody asked for?
     pub fills_room: bool,
     /// The machine stands for one that is so many times larger: rules that depend on the size of
     /// the lists follow that one.
@@ -199,6 +199,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) pause: Option<Pause>,
     /// The shell waits until nothing is under way.
     pub(crate) is_settling: bool,
+    /// Who goes through what fills room.
+    pub(crate) follower_of_filler: Follower,
     /// Counts evictions and activations (the "nonresident age" of specification 5.7).
     pub(crate) clock: u32,
     /// How many frames are taken at a time, lately.
@@ -282,6 +284,7 @@ impl<P: SwapIn> Mm<P> {
             reclaiming: false,
             pause: None,
             is_settling: false,
+            follower_of_filler: Follower::default(),
             clock: 0,
             appetite: Appetite::default(),
             copies_to_take: false,
@@ -599,6 +602,19 @@ impl<P: SwapIn> Mm<P> {
     #[must_use]
     pub fn pages_blank(&self) -> u32 {
         self.pages.blank()
+    }
+
+    /// Pages of files that were not in the program's view since they came to be known: nobody needs them.
+    /// They are among [`Self::frames_held`] and [`Self::pages_swapped`].
+    #[must_use]
+    pub fn pages_unseen(&self) -> u32 {
+        self.pages.unseen().0
+    }
+
+    /// Those of them that have a frame, or will have it when they are read.
+    #[must_use]
+    pub fn frames_unseen(&self) -> u32 {
+        self.pages.unseen().1
     }
 
     /// Requests and unmaps under way.

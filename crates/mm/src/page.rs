@@ -74,6 +74,8 @@ pub mod flag {
     pub const UNVIEWED: u16 = 1 << 13;
     /// In RAM: expelled when its stream has passed it; on swap: it was.
     pub const BEHIND: u16 = 1 << 14;
+    /// Of a file, being read or in the swap cache, and never in view: it fills room, and is the first to go.
+    pub const FILLER: u16 = BEHIND;
     /// An `Unmap` is on its way, and its frame is free when that is done.
     pub const LEAVING: u16 = 1 << 15;
 }
@@ -161,6 +163,8 @@ pub(crate) struct Chunk {
     leaving: bool,
     /// Pages that left RAM as zeroes, and have had no frame since: a bit for each.
     blank: [u64; CHUNK_PAGES as usize / 64],
+    /// Pages of a file that were not in view since they came to be known: a bit for each.
+    unseen: [u64; CHUNK_PAGES as usize / 64],
     /// Where this chunk's slots lie, at the same offsets.
     pub homes: Homes,
     pages: [PageEntry; CHUNK_PAGES as usize],
@@ -180,8 +184,8 @@ impl Chunk {
     }
 }
 
-/// The word and the bit of a page among the [`Chunk::blank`] of its chunk.
-fn blank_bit(id: PageId) -> (usize, u64) {
+/// The word and the bit of a page among the [`Chunk::blank`], or [`Chunk::unseen`], of its chunk.
+fn page_bit(id: PageId) -> (usize, u64) {
     let offset = u64::from(id.0) % CHUNK_PAGES;
     ((offset / 64) as usize, 1 << (offset % 64))
 }
@@ -199,6 +203,9 @@ pub(crate) struct PageTable {
     swapped: u32,
     /// Pages that left as zeroes and have had no frame since.
     blank: u32,
+    /// Pages of files that have not been in view; and those of them that have a frame.
+    unseen: u32,
+    unseen_held: u32,
 }
 
 impl PageTable {
@@ -237,6 +244,7 @@ impl PageTable {
             queued: 0,
             leaving: false,
             blank: [0; CHUNK_PAGES as usize / 64],
+            unseen: [0; CHUNK_PAGES as usize / 64],
             homes: Homes::NONE,
             pages,
             stamps: [0; CHUNK_PAGES as usize],
@@ -331,6 +339,44 @@ impl PageTable {
         if self.blank > 0 && !matches!(state, State::Untouched | State::Zero) {
             self.take_blank(id);
         }
+        if self.unseen > 0 && self.is_unseen(id) {
+            self.note_unseen(id, was, state);
+        }
+    }
+
+    /// A page that has not been in view changes its state.
+    fn note_unseen(&mut self, id: PageId, was: State, state: State) {
+        self.unseen_held -= u32::from(has_frame(was));
+        if state == State::Swapped || has_frame(state) && state != State::Mapped {
+            self.unseen_held += u32::from(has_frame(state));
+            return;
+        }
+        let (word, bit) = page_bit(id);
+        self.chunk_mut(id).unseen[word] &= !bit;
+        self.unseen -= 1;
+    }
+
+    /// A page of a file is known from now on, or is at another place: it has not been in view.
+    pub fn set_unseen(&mut self, id: PageId) {
+        let (word, bit) = page_bit(id);
+        let state = self[id].state;
+        let chunk = self.chunk_mut(id);
+        assert!(matches!(state, State::Swapped | State::Cached), "it is in its file, or was read from there");
+        assert!(chunk.unseen[word] & bit == 0, "a page is unseen once");
+        chunk.unseen[word] |= bit;
+        self.unseen += 1;
+        self.unseen_held += u32::from(has_frame(state));
+    }
+
+    /// Is it of a file, and was not in view since it came to be known?
+    pub fn is_unseen(&self, id: PageId) -> bool {
+        let (word, bit) = page_bit(id);
+        self.chunk(id).unseen[word] & bit != 0
+    }
+
+    /// Pages of files that have not been in view, and those of them that have a frame.
+    pub fn unseen(&self) -> (u32, u32) {
+        (self.unseen, self.unseen_held)
     }
 
     /// Pages on swap that have no frame: a slot may also belong to a page that has one.
@@ -341,7 +387,7 @@ impl PageTable {
     /// A page left RAM as zeroes: with RAM enough it would have its frame still, until the program
     /// drops it.
     pub fn set_blank(&mut self, id: PageId) {
-        let (word, bit) = blank_bit(id);
+        let (word, bit) = page_bit(id);
         let chunk = self.chunk_mut(id);
         assert!(
             matches!(chunk.pages[id.index() % CHUNK_PAGES as usize].state, State::Untouched | State::Zero),
@@ -354,7 +400,7 @@ impl PageTable {
 
     /// It has a frame again, or the program has dropped it. True: it was blank.
     pub fn take_blank(&mut self, id: PageId) -> bool {
-        let (word, bit) = blank_bit(id);
+        let (word, bit) = page_bit(id);
         let chunk = self.chunk_mut(id);
         if chunk.blank[word] & bit == 0 {
             return false;
@@ -367,7 +413,7 @@ impl PageTable {
 
     /// Did it leave as zeroes, and has it had no frame since?
     pub fn is_blank(&self, id: PageId) -> bool {
-        let (word, bit) = blank_bit(id);
+        let (word, bit) = page_bit(id);
         self.chunk(id).blank[word] & bit != 0
     }
 
@@ -400,6 +446,10 @@ impl core::ops::IndexMut<PageId> for PageTable {
     fn index_mut(&mut self, id: PageId) -> &mut PageEntry {
         &mut self.chunk_mut(id).pages[(u64::from(id.0) % CHUNK_PAGES) as usize]
     }
+}
+
+fn has_frame(state: State) -> bool {
+    matches!(state, State::Mapped | State::Cached | State::Writing | State::Reading)
 }
 
 fn key(space: SpaceId, chunk_number: u64) -> u64 {

@@ -13,7 +13,7 @@
 use crate::event::Actions;
 use crate::fault::plan_len;
 use crate::mm::Mm;
-use crate::readahead::{Plan, SwapIn};
+use crate::readahead::{Mapping, Plan, SwapIn};
 use crate::types::{SpaceId, Vpn};
 
 /// Behind a reader so many of its windows are taken for passed, of those pages that are there: one for
@@ -34,7 +34,11 @@ pub(crate) struct Postponed {
 impl<P: SwapIn> Mm<P> {
     /// What the plan's reader has passed is the next to go. Frames are kept free for windows that do
     /// not make room for themselves in that way.
-    pub(crate) fn pass(&mut self, space: SpaceId, plan: &Plan) {
+    pub(crate) fn pass(&mut self, space: SpaceId, plan: &Plan, out: &mut Actions) {
+        if plan.mapping == Mapping::Filling {
+            return;
+        }
+        self.yield_filler(plan_len(plan), out);
         let enough = PASSED_WINDOWS * plan_len(plan);
         let passes = plan.passed.is_some_and(|passed| self.leave_behind(space, passed, enough));
         if !passes {

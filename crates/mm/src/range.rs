@@ -126,10 +126,15 @@ impl<P: SwapIn> Mm<P> {
             return;
         }
         self.pages.set_state(id, State::Swapped);
-        let page = &mut self.pages[id];
-        page.backing = Backing::in_slot(slot);
-        // It never left: as far away as can be.
-        page.prev = self.clock.wrapping_sub(1 << 31);
+        self.pages[id].backing = Backing::in_slot(slot);
+        self.pages[id].prev = self.never_left();
+        self.pages.set_unseen(id);
+    }
+
+    /// What a page keeps in place of the reclaim clock at its eviction that never left: it is as far away as
+    /// can be.
+    pub(crate) fn never_left(&self) -> u32 {
+        self.clock.wrapping_sub(1 << 31)
     }
 
     /// `[start, end)` is what the file has: its slots are free. What is on its way keeps its slot until
@@ -218,7 +223,7 @@ impl<P: SwapIn> Mm<P> {
             self.pages.set_state(id, State::Swapped);
             let page = &mut self.pages[id];
             page.backing = Backing::in_slot(slot);
-            // Nobody knows when it left: as far away as can be.
+            // Nobody knows when it left.
             page.prev = self.clock.wrapping_sub(1 << 31);
         }
     }
@@ -267,11 +272,15 @@ impl<P: SwapIn> Mm<P> {
             out.push(Action::Wake { run: crate::event::Run::one(id) });
         }
         let (list, shadow) = (self.pages[id].list, self.pages[id].prev);
+        let is_unseen = self.pages.is_unseen(id);
         self.lists.remove(&mut self.pages, id);
         let (backing, flags) = (self.pages[id].backing, self.pages[id].flags);
         self.pages.set_state(id, State::Untouched);
         (self.pages[id].backing, self.pages[id].flags) = (Backing::NOTHING, 0);
         self.pages.set_state(new, state);
+        if is_unseen {
+            self.pages.set_unseen(new);
+        }
         (self.pages[new].backing, self.pages[new].flags) = (backing, flags);
         if let Some(slot) = backing.slot().filter(|slot| !slot.is_file()) {
             self.areas.set_owner(slot, new);
@@ -309,6 +318,8 @@ impl<P: SwapIn> Mm<P> {
 
     /// Goes on bringing everything in; answers when nothing is left out, which it takes the shell's word for.
     pub(crate) fn populate(&mut self, out: &mut Actions) {
+        // A child of the fork finds its files by itself.
+        while self.drop_filler(out) {}
         for (list, back) in [(ListId::Cache, ListId::Inactive), (ListId::Tested, ListId::Active)] {
             while let Some(id) = self.lists.tail(list) {
                 self.pages[id].clear(flag::READ_AHEAD | flag::MARKER);

@@ -95,6 +95,9 @@ impl<P: SwapIn> Mm<P> {
         let list = if self.pages[id].has(flag::ACTIVATE) { ListId::Active } else { ListId::Inactive };
         if self.pages[id].has(flag::WANTED) {
             self.map(id, list, out);
+        } else if self.is_filler(id) {
+            self.pages.set_state(id, State::Cached);
+            self.enlist(ListId::Filler, id);
         } else if !waits && (self.pages[id].has(flag::EAGER) || self.pause.is_some()) {
             let is_foreseen = !self.config.probe.is_kernel() && self.pages[id].has(flag::READ_AHEAD);
             let list = if is_foreseen { self.foreseen(id) } else { list };
@@ -122,6 +125,9 @@ impl<P: SwapIn> Mm<P> {
     fn read_failed(&mut self, id: PageId, out: &mut Actions) {
         out.push_free(id);
         let needed = self.pause.is_some() || self.pages[id].has(flag::WANTED);
+        if self.is_filler(id) {
+            self.pages[id].clear(flag::FILLER);
+        }
         let page = &mut self.pages[id];
         page.clear(flag::READ_AHEAD | flag::MARKER | flag::EAGER | flag::ACTIVATE);
         if needed && !page.has(flag::RETRIED) {

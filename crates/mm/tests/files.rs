@@ -1,7 +1,7 @@
 //! File regions: what was never stored to is in the file, what was is on swap, and no page of a file
 //! is ever written. A shell with contents and a small budget; the invariants after every step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::types::{Access, PageId, RegionKind, Slot, SpaceId, Vpn};
@@ -41,7 +41,11 @@ impl World {
     }
 
     fn of(frames: u32, pages: u64) -> World {
-        let config = Config { compares: true, ..Config::live(frames, 4096) };
+        World::made(frames, pages, false)
+    }
+
+    fn made(frames: u32, pages: u64, fills_room: bool) -> World {
+        let config = Config { compares: true, fills_room, ..Config::live(frames, 4096) };
         let knobs = policy::Config { frames, ..policy::Config::default() };
         let policy = Policy::by_name("adaptive", knobs).unwrap();
         let (view, cache, swap) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -158,10 +162,15 @@ fn random(seed: &mut u64, below: u64) -> u64 {
 
 #[test]
 fn stores_stay_and_everything_else_is_the_files() {
-    let mut world = World::new(64);
+    [(64, false), (200, true)].into_iter().for_each(stores_stay);
+}
+
+fn stores_stay((frames, fills_room): (u32, bool)) {
+    let mut world = World::made(frames, PAGES, fills_room);
     let mut stored: HashMap<u64, u64> = HashMap::new();
-    let mut seed = 5;
+    let (mut seed, mut unseen) = (5, 0);
     for round in 0..6000u64 {
+        unseen = unseen.max(world.mm.frames_unseen());
         let page = if round % 3 == 0 { round % PAGES } else { random(&mut seed, PAGES) };
         let expected = stored.get(&page).copied().unwrap_or(page * 3 + 1);
         assert_eq!(*world.touch(Vpn(START + page)), expected, "page {page}, round {round}");
@@ -182,6 +191,7 @@ fn stores_stay_and_everything_else_is_the_files() {
         }
     }
     assert!(world.mm.stats().pswpout > 100, "what was stored to went to swap");
+    assert_eq!(unseen > 40, fills_room, "{unseen} frames were filled");
 }
 
 /// What was stored is written to the file now and then, and takes no place on swap from then on,
@@ -385,4 +395,118 @@ fn the_rest_of_a_chunk_comes_with_any_page_of_it() {
     let before = world.reads;
     world.touch(mark);
     assert!(world.reads > before, "the next window");
+}
+
+/// All that the program would hold with RAM enough.
+fn needed(world: &World) -> u64 {
+    let mm = &world.mm;
+    u64::from(mm.frames_held() + mm.pages_swapped() - mm.pages_unseen())
+}
+
+fn touch_at_random(world: &mut World, seed: &mut u64, pages: u64, times: u64) {
+    for _ in 0..times {
+        let page = random(seed, pages);
+        assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1);
+    }
+}
+
+/// *The story:* what was read around a read at random counted as needed, and as paged when it left: "fits:
+/// never needed more than 25.9 MiB" became "287.0 MiB would avoid that".
+#[test]
+fn what_fills_room_is_not_needed_and_nothing_leaves_for_it() {
+    const FILE: u64 = 16_000;
+    let mut worlds = [false, true].map(|fills| World::made(2048, FILE, fills));
+    let (mut seed, mut most, mut touched) = (9, 0, HashSet::new());
+    for turn in 0..2000 {
+        let page = random(&mut seed, FILE);
+        touched.insert(page);
+        let used = touched.len() as u64;
+        for world in &mut worlds {
+            world.checks = turn % 50 == 0;
+            assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1);
+        }
+        // Two that lie side by side are a stream, of which some is read ahead and comes into view.
+        let [plain, filled] = worlds.each_ref().map(needed);
+        let most_needed = plain.max(used) + used / 16 + 8;
+        assert!((used..=most_needed).contains(&filled), "turn {turn}: {filled}, {plain} for {used}");
+        most = most.max(worlds[1].mm.frames_unseen());
+    }
+    assert!(most > 1000 && touched.len() < 1900, "{most} frames were filled");
+    let [plain, filled] = worlds.each_ref().map(|world| world.mm.stats());
+    assert!(filled.swap_ra_unused > 500, "and left again: {filled:?}");
+    for stats in [plain, filled] {
+        assert_eq!(stats.pgsteal_kswapd + stats.pgsteal_direct + stats.clean_dropped, 0, "{stats:?}");
+        assert_eq!(stats.pgscan_kswapd + stats.pgscan_direct, 0, "{stats:?}");
+    }
+    assert!(filled.pgmajfault + 100 < plain.pgmajfault, "{plain:?} {filled:?}");
+}
+
+/// A loop keeps what fits, whatever filled the room before.
+#[test]
+fn a_loop_reads_no_more_where_room_was_filled_before() {
+    const FILE: u64 = 4096;
+    let laps = [false, true].map(|fills| {
+        let (mut world, mut seed) = (World::made(2048, FILE, fills), 3);
+        world.checks = false;
+        touch_at_random(&mut world, &mut seed, FILE, 200);
+        let lap = |world: &mut World| {
+            let before = world.reads;
+            (0..FILE).for_each(|page| assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1));
+            world.reads - before
+        };
+        let laps: Vec<u64> = (0..6).map(|_| lap(&mut world)).collect();
+        world.mm.check();
+        assert!(laps[0] <= FILE, "{laps:?}");
+        laps
+    });
+    assert!(laps[1][0] < laps[0][0], "what filled room was used: {laps:?}");
+    let later = laps.each_ref().map(|laps| laps[1..].iter().sum::<u64>());
+    assert!(later[1] <= later[0] + later[0] / 100, "{laps:?}");
+}
+
+/// *The story* (by reading): a reader that goes through what fills room had a fault for each page.
+#[test]
+fn who_goes_through_what_fills_room_has_few_faults() {
+    const FILE: u64 = 2048;
+    let (mut world, mut seed) = (World::made(4096, FILE, true), 3);
+    touch_at_random(&mut world, &mut seed, FILE, 300);
+    let (before, unseen) = (world.mm.stats().pgfault, u64::from(world.mm.frames_unseen()));
+    assert!(unseen > FILE / 2, "{unseen} pages fill room");
+    (0..FILE).for_each(|page| assert_eq!(*world.touch(Vpn(START + page)), page * 3 + 1));
+    let faults = world.mm.stats().pgfault - before;
+    assert!(faults < unseen / 2, "{faults} faults for {unseen} pages");
+}
+
+/// Others have the room at once: a smaller budget, a window, a fork.
+#[test]
+fn what_fills_room_is_the_first_to_go() {
+    let filled = || {
+        let (mut world, mut seed) = (World::made(2048, 8000, true), 7);
+        touch_at_random(&mut world, &mut seed, 8000, 300);
+        assert!(world.mm.frames_unseen() > 1000);
+        world.orders.clear();
+        world
+    };
+    let unmaps =
+        |world: &World| world.orders.iter().filter(|one| matches!(one, Action::Unmap { .. })).count();
+    let mut world = filled();
+    world.feed(Event::Budget { frames: 600 });
+    assert!(world.mm.frames_held() <= 600 && unmaps(&world) == 0);
+    let mut world = filled();
+    let before = world.mm.frames_unseen();
+    world.feed(Event::WillNeed { space: SPACE, start: Vpn(START + 6000), end: Vpn(START + 6800) });
+    let seen = world.mm.frames_held() - world.mm.frames_unseen();
+    assert!(seen > 800 && world.mm.frames_unseen() < before && unmaps(&world) == 0, "{seen} are in view");
+    let mut world = filled();
+    world.feed(Event::Pause);
+    assert!(world.orders.contains(&Action::Populated));
+    assert_eq!((world.mm.frames_unseen(), unmaps(&world)), (0, 0));
+    world.feed(Event::Resume);
+    touch_at_random(&mut world, &mut 8, 8000, 300);
+    // What moves with its region fills room there.
+    let mut world = filled();
+    let (unseen, known) = (world.mm.frames_unseen(), world.mm.pages_unseen());
+    let (from, to) = (Vpn(START), Vpn(START + (1 << 20)));
+    world.feed(Event::Moved { space: SPACE, from, to, pages: 8000 });
+    assert_eq!((world.mm.frames_unseen(), world.mm.pages_unseen()), (unseen, known));
 }

@@ -568,7 +568,9 @@ impl Manager<'_> {
         let now = clock::monotonic_ns();
         self.agent.keep_watch(now);
         self.agent.borrow(resident + kept);
-        self.agent.growth.observe(self.agent.purse.own(resident + kept), now);
+        // What nobody has asked for is no growth, and is nobody's to keep: it goes when others want room.
+        let unseen = self.engine.unseen_bytes();
+        self.agent.growth.observe(self.agent.purse.own((resident + kept).saturating_sub(unseen)), now);
         let managed = managed_bytes(&self.engine);
         let mut stray = resident.saturating_sub(managed);
         let growth = stray.saturating_sub(self.stray_accepted);
@@ -602,21 +604,22 @@ impl Manager<'_> {
         self.engine.report().sample_heritage(heritage);
         self.engine.report().sample_needed(pages + kept, blank);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
+        let used = held.saturating_sub(self.engine.unseen_bytes());
         self.bound_excess(held, now);
-        self.drop_droppable(held);
+        self.drop_droppable(used);
         self.wait_for_turn(now);
         self.halt_stores(now);
         self.tell_sealed();
         let sealed = self.engine.sealed_bytes().min(managed_bytes(&self.engine));
         self.engine.report().sample_fixed(stray - books + sealed);
-        let wanted = if now < self.returns_until { held.max(pages) } else { 0 };
-        let wanted = wanted.max(self.wanted(held + kept));
+        let wanted = if now < self.returns_until { used.max(pages) } else { 0 };
+        let wanted = wanted.max(self.wanted(used + kept));
         let allowed = self.agent.purse.follow(held + kept, wanted, stray - books);
-        if kept::bytes() > 0 && self.is_tight(held + kept) && self.take_kept() {
+        if kept::bytes() > 0 && self.is_tight(used + kept) && self.take_kept() {
             kept = 0;
         }
         self.engine.report().sample_files_kept(kept);
-        offer_room(self.agent.purse.reach(), held);
+        offer_room(self.agent.purse.reach(), used);
         let unpaged = stray - books + self.reserve.bytes() + kept;
         let floor = self.agent.purse.floor(stray - books).max(self.reserve.least_bytes());
         let budget = self.in_steps(aside::frames(allowed.saturating_sub(unpaged).max(floor)));

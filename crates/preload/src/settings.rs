@@ -58,7 +58,7 @@ pub fn of(shared: &'static Shared, process: &Process, files: Files, pagemap: Opt
         fixed_pool: has(flags::FIXED_POOL),
         // The program ends, or stops, where its budget does.
         floats: !has(flags::STRICT | flags::STOP_WHEN_FULL),
-        fills_room: false,
+        fills_room: true,
         checksums: !has(flags::NO_CHECKSUM),
         encrypt: has(flags::ENCRYPT),
         pagemap,

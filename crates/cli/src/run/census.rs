@@ -39,6 +39,8 @@ pub struct Sighting {
     pub table_bytes: u64,
     /// What it has in RAM of files that the kernel keeps for it while they fit.
     pub kept_bytes: u64,
+    /// What of its anonymous memory are pages of files that nobody asked for.
+    pub filled_bytes: u64,
     /// What others hold, too, could not be asked.
     pub is_doubtful: bool,
     /// It does not get on for now: it is stopped, or waits for a disk.
@@ -92,6 +94,8 @@ pub struct Census {
     pub tree_peak_table_bytes: u64,
     /// The most at a time that nobody could page.
     pub tree_peak_unpaged_bytes: u64,
+    /// The most that it held at a time, without pages of files that nobody asked for.
+    pub tree_used_bytes: u64,
     /// The most that it would have held at a time with RAM enough.
     pub tree_needed_bytes: u64,
     /// ... with the pages that had left as zeroes by then.
@@ -135,11 +139,12 @@ impl Census {
     /// to be told.
     pub fn look(&mut self, sightings: &[Sighting], now: u64) -> Vec<u32> {
         let mut new = Vec::new();
-        let (mut anon_bytes, mut shmem_bytes) = (0, 0);
+        let (mut anon_bytes, mut shmem_bytes, mut filled_bytes) = (0, 0, 0);
         let mut stopped = Stopped::default();
         for sighting in sightings.iter().filter(|sighting| !sighting.look.is_guest) {
             let own_bytes = sighting.look.anon_bytes - sighting.doubly_bytes.min(sighting.look.anon_bytes);
             anon_bytes += own_bytes;
+            filled_bytes += sighting.filled_bytes.min(own_bytes);
             if sighting.look.is_stopped {
                 (stopped.peak_bytes, stopped.programs) =
                     (stopped.peak_bytes + own_bytes, stopped.programs + 1);
@@ -164,7 +169,9 @@ impl Census {
         }
         self.most_at_once = self.most_at_once.max(self.living.len() as u64);
         self.tree_sum_bytes += u128::from(anon_bytes + shmem_bytes);
-        self.late.push_back((self.looks, anon_bytes + shmem_bytes));
+        let used_bytes = anon_bytes + shmem_bytes - filled_bytes;
+        self.tree_used_bytes = self.tree_used_bytes.max(used_bytes);
+        self.late.push_back((self.looks, used_bytes));
         if self.late.len() > LATE_LOOKS {
             self.late.pop_front();
         }

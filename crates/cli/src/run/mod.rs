@@ -16,6 +16,7 @@ pub mod descendants;
 mod divider;
 mod door;
 mod extras;
+mod filled;
 mod group;
 mod heritage;
 mod kin;
@@ -125,7 +126,8 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     signals::answer_status();
     signals::survive(&signals::forwarded());
     let divides = !args.tuning.per_process;
-    let options = Options { ram_bytes, divides, strict: args.tuning.strict };
+    let manages_files = args.tuning.files_min_bytes(ram_bytes) > 0;
+    let options = Options { ram_bytes, divides, strict: args.tuning.strict, manages_files };
     let watch = Watch::start(page.clone(), ready.agent.path().into(), options);
     let watch = watch.context("cannot start a thread")?;
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
-use super::census::Record;
+use super::census::{Census, Record};
 use super::others::OtherRun;
 use super::scanning::Scanning;
 use super::shared_page::{LEVELS, Report as AgentReport};
@@ -205,6 +205,10 @@ pub struct Report {
     pub tree_peak_unpaged_bytes: u64,
     /// The mean over the run of what the tree held.
     pub tree_mean_bytes: u64,
+    /// The most at a time without pages of files that nobody had asked for.
+    pub tree_used_bytes: u64,
+    /// The most at a time that a process had of those.
+    pub files_unseen_peak_bytes: u64,
     /// The most at a time that stopped processes held.
     pub stopped_peak_bytes: u64,
     /// How many of them there were.
@@ -424,15 +428,26 @@ impl Report {
             let late = run.watched.census.tree_late_bytes;
             self.tree_peak_bytes = self.tree_peak_bytes.max(late.min(self.ram_bytes));
         }
+        self.tree_used_bytes = match self.files_unseen_peak_bytes {
+            0 => self.tree_peak_bytes,
+            _ => self.used_bytes(&run.watched.census),
+        };
         let left_out = run.watched.census.left_out_resident_bytes;
         let most = |of: fn(&Record) -> u64| records.iter().map(of).chain([left_out]).max().unwrap_or(0);
         let reached = run.ended.resident_peak_bytes.max(run.watched.orphans.resident_peak_bytes);
-        let explains = |seen: u64| reached <= seen + seen / UNSEEN_SHARE + UNSEEN_BYTES;
+        let filled = self.files_unseen_peak_bytes;
+        let explains = |seen: u64| reached <= seen + filled + seen / UNSEEN_SHARE + UNSEEN_BYTES;
         if !explains(most(Record::held_peak_bytes)) {
             self.unseen_peak_bytes = reached;
         } else if !explains(most(|record| record.looked_peak_bytes.max(record.anon_peak_bytes))) {
             self.brief_peak_bytes = reached;
         }
+    }
+
+    /// What was held and asked for, where something else was held, too.
+    fn used_bytes(&self, census: &Census) -> u64 {
+        let late = if self.is_paged() { 0 } else { census.tree_late_bytes.min(self.ram_bytes) };
+        census.tree_used_bytes.max(self.needed_bytes).max(late).min(self.tree_peak_bytes)
     }
 
     fn note_other_runs(&mut self, records: &[Record]) {
@@ -464,6 +479,8 @@ impl Report {
             agent_system_ns += agent.counter("agent_system_ns");
             self.needed_bytes = self.needed_bytes.max(agent.counter("needed_peak_bytes"));
             self.needed_most_bytes = self.needed_most_bytes.max(agent.counter("needed_most_peak_bytes"));
+            let unseen = agent.counter("files_unseen_peak_bytes");
+            self.files_unseen_peak_bytes = self.files_unseen_peak_bytes.max(unseen);
             self.swap_full |= agent.events & events::SWAP_FULL != 0 || agent.state == state::STRICT_FULL;
             self.strict_ended |= agent.state == state::STRICT_FULL;
             self.swap_peak_bytes = self.swap_peak_bytes.max(agent.counter("swap_peak_bytes"));

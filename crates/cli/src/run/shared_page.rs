@@ -26,8 +26,10 @@ use super::descendants::Look;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub const LEVELS: [&str; 18] = [
+pub const LEVELS: [&str; 20] = [
     "files_kept_resident_bytes",
+    "files_unseen_bytes",
+    "files_unseen_peak_bytes",
     "fixed_bytes",
     "rss_peak_bytes",
     "pool_peak_bytes",

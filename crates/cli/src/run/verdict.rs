@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use serde::Serialize;
 
+use super::filled;
 use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
@@ -127,7 +128,7 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // may not pass it at all.
     let allowed = ram.saturating_add(ram / BOOKS_SHARE);
     let programs = if tuning.per_process { 1 } else { report.programs_at_once };
-    let bound = match paged || report.programs_of_other_runs > 0 {
+    let bound = match paged || report.files_unseen_peak_bytes > 0 || report.programs_of_other_runs > 0 {
         true => bound_bytes(ram, programs),
         false => allowed,
     };
@@ -265,7 +266,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let at = |ram_bytes| run_line(report, tuning, ram_bytes);
     if !report.is_paged() {
         // What only the kernel has seen of it may be files, or shared memory: that is not known.
-        let (seen, brief) = (report.tree_peak_bytes, report.brief_peak_bytes);
+        let (seen, brief) = (filled::seen_bytes(report, tuning), report.brief_peak_bytes);
         let mut text = if brief > seen {
             format!("fits: never needed more than {}, files included", human::bytes(brief))
         } else if is_brief(report) {
@@ -277,6 +278,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
         if unseen > 0 {
             text.push_str(&format!(", without {} of files left to the kernel", human::bytes(unseen)));
         }
+        text.push_str(&filled::told(report));
         let next = if is_brief(report) { ram } else { enough.min(ram) };
         return Verdict { kind: "fits", text, next: at(next) };
     }
@@ -343,7 +345,7 @@ fn needed(report: &Report, tuning: &Tuning) -> u64 {
     let is_paged = report.is_paged();
     let needed = match is_paged {
         true => needed_most(report),
-        false => peak(report, tuning).max(report.brief_peak_bytes),
+        false => filled::used_bytes(report, tuning, peak(report, tuning)).max(report.brief_peak_bytes),
     };
     let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
     // Each that grows fast has something kept free for it. (A compiler's driver and its shell hold nothing.)

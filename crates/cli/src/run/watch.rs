@@ -27,6 +27,7 @@ use super::descendants::{
 };
 use super::divider::{Divider, Member, Word};
 use super::extras::Extras;
+use super::filled::Filled;
 use super::group::{self, Group};
 use super::heritage::{Heir, Heritage};
 use super::kin::Kin;
@@ -83,6 +84,8 @@ pub struct Options {
     pub divides: bool,
     /// What cannot be managed, and holds more than next to nothing, ends the run.
     pub strict: bool,
+    /// Files are managed: some of what is held may be such that nobody asked for.
+    pub manages_files: bool,
 }
 
 /// The thread. It waits for somebody to watch.
@@ -145,6 +148,7 @@ struct Watcher {
     extras: Extras,
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
+    filled: Filled,
     others: Others,
     sharing: Sharing,
     kin: Kin,
@@ -177,6 +181,7 @@ impl Watcher {
             returned_bytes: 0,
             extras: Extras::new(options.ram_bytes),
             kept_bytes: BTreeMap::new(),
+            filled: Filled::default(),
             others: Others::default(),
             sharing: Sharing::default(),
             kin: Kin::default(),
@@ -239,6 +244,9 @@ impl Watcher {
     fn look(&mut self, is_over: bool) {
         self.note_starter();
         let looks = self.descendants.look();
+        if self.options.manages_files {
+            self.filled.note(&self.page.reports().unwrap_or_default());
+        }
         self.descendants.reap();
         self.kin.note(&looks);
         self.extras.read(&looks);
@@ -324,6 +332,7 @@ impl Watcher {
             shmem_bytes,
             table_bytes: 0,
             kept_bytes: self.kept_bytes.get(&look.pid).copied().unwrap_or(0),
+            filled_bytes: self.filled.bytes(look.pid),
             is_doubtful: self.sharing.is_silent(look.pid),
             is_put_off: may_be_unkept && is_put_off(look.pid),
         }
@@ -573,7 +582,8 @@ impl Watcher {
         let common = self.heritage.look(&heirs);
         let of = |look: &Look| {
             let report = managed.iter().find(|report| report.is_of(look));
-            let needed = report.map_or(0, |report| report.counter("needed_bytes")).max(look.anon_bytes);
+            let told = report.map_or(0, |report| report.counter("needed_bytes"));
+            let needed = told.max(look.anon_bytes.saturating_sub(self.filled.bytes(look.pid)));
             let doubly = self.sharing.doubly(look.pid).anon_bytes;
             needed.saturating_sub(doubly + common.get(&look.pid).copied().unwrap_or(0))
         };

@@ -345,6 +345,7 @@ impl Engine {
         self.keep_pool();
         self.transfers.submit();
         self.trim();
+        self.report.sample_unseen(self.unseen_bytes());
         busy
     }
 

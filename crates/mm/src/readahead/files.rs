@@ -5,6 +5,7 @@
 //! as they do for swap. A window is one plan: an answer of several pieces (a strided reader) is cut
 //! to those at equal distance. All but the mark are mapped as they arrive, so that a reader is
 //! heard of once a window. What a reader has passed goes along with the plan: it is the next to go.
+//! What only fills room waits for its touch: who has not been touched is not needed.
 
 use alloc::boxed::Box;
 
@@ -191,7 +192,7 @@ fn around(rest: &[Extent], touch: &Touch) -> Option<Plan> {
     let start = rest.clone().map(|extent| extent.start).min()?.max(touch.region_start.0);
     let end = rest.map(Extent::end).max()?;
     let window = Window::Pages { start: Vpn(start), stride: 1, count: (end.checked_sub(start)?) as u32 };
-    Some(Plan { window, marker: None, mapping: Mapping::Together, passed: None, wanted_first: true })
+    Some(Plan { window, marker: None, mapping: Mapping::Filling, passed: None, wanted_first: true })
 }
 
 fn behind(passed: Passed, touch: &Touch) -> Window {

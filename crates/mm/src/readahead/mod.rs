@@ -94,6 +94,8 @@ impl Window {
 pub enum Mapping {
     /// They wait in the swap cache; each is mapped by its own first touch (a soft fault, and a counted hit).
     OnTouch,
+    /// As [`Mapping::OnTouch`], and they are the first to leave: nobody asked for them.
+    Filling,
     /// All but the marker are mapped as they arrive: no soft faults. Only the marker's touch is seen.
     Together,
     /// Like `Together`, but the marker and the next pages that are read stay unmapped, [`SAMPLES`]

@@ -7,6 +7,7 @@
 //! got small batches, whereupon fewer frames were kept free: down to a fault a page (12 us each,
 //! 300 MB/s) beside a device that was idle for most of the time.
 
+use crate::list::ListId;
 use crate::mm::{Config, Mm};
 use crate::readahead::SwapIn;
 
@@ -96,9 +97,18 @@ impl<P: SwapIn> Mm<P> {
     /// all but a few, with which something can begin.
     #[must_use]
     pub fn frames_left_over(&self) -> u32 {
+        self.left_over(self.held - self.lists.len(ListId::Filler))
+    }
+
+    /// The same without those that are filled with what nobody asked for.
+    pub(crate) fn frames_unused(&self) -> u32 {
+        self.left_over(self.held)
+    }
+
+    fn left_over(&self, held: u32) -> u32 {
         let is_in_use = self.regions.each().next().is_some();
         let kept = if is_in_use { self.high() } else { FREE_UNUSED };
-        self.config.budget.saturating_sub(self.held).saturating_sub(kept)
+        self.config.budget.saturating_sub(held).saturating_sub(kept)
     }
 
     /// So many frames are made free at a time where nobody waits for them: as many as are taken at a time.

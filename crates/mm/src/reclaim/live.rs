@@ -105,7 +105,17 @@ impl<P: SwapIn> Mm<P> {
         let was_reclaiming = self.reclaiming;
         let is_short = self.frames_free() < self.low() || self.held > self.config.budget;
         self.reclaiming |= is_short || demand > 0 || self.postponed.is_some();
-        if !self.reclaiming || !self.has_patience() {
+        if !self.reclaiming {
+            return;
+        }
+        if self.filler_suffices(demand, out) {
+            self.reclaiming = false;
+            if was_reclaiming {
+                self.reclaim.get().end();
+            }
+            return;
+        }
+        if !self.has_patience() {
             return;
         }
         if !was_reclaiming {
@@ -171,7 +181,7 @@ impl<P: SwapIn> Mm<P> {
     ///
     /// What is held above a budget that has shrunk is asked anew each time: as clean pages leave at
     /// once, it becomes less meanwhile.
-    fn lacking(&self, goal: u32) -> u32 {
+    pub(crate) fn lacking(&self, goal: u32) -> u32 {
         goal.saturating_sub(self.coming_free().saturating_sub(self.over()))
     }
 

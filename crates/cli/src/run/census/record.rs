@@ -111,7 +111,9 @@ impl Record {
 
     /// By how much its agent saw more than any look did.
     pub(super) fn unseen_bytes(&self, report: &AgentReport) -> Option<u64> {
-        report.counter("resident_peak_bytes").checked_sub(self.seen_peak_bytes).filter(|&bytes| bytes > 0)
+        let [held, filled] =
+            ["resident_peak_bytes", "files_unseen_peak_bytes"].map(|name| report.counter(name));
+        held.checked_sub(self.seen_peak_bytes + filled).filter(|&bytes| bytes > 0)
     }
 
     /// May it have been looked at in the middle of its start, when neither its file nor its agent

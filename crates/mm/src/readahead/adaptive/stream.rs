@@ -218,7 +218,7 @@ impl Stream {
     pub fn is_sample(&self, steps: i64, marker: bool) -> bool {
         !self.is_in_newest(steps)
             || match self.mapping {
-                Mapping::OnTouch => true,
+                Mapping::OnTouch | Mapping::Filling => true,
                 Mapping::Sampled => self.passes_marker(steps),
                 Mapping::Together => marker,
             }
@@ -244,7 +244,7 @@ impl Stream {
     /// Does a touch at `steps` ask for the next window? In a window mapped together only the `marker` does.
     pub fn is_due(&self, steps: i64, marker: bool) -> bool {
         match self.mapping {
-            Mapping::OnTouch => self.passes_marker(steps),
+            Mapping::OnTouch | Mapping::Filling => self.passes_marker(steps),
             Mapping::Sampled | Mapping::Together => marker && self.is_in_newest(steps),
         }
     }
@@ -353,7 +353,7 @@ impl Stream {
         self.run = self.run.saturating_add(passed);
         self.before = self.newest;
         let watched = match mapping {
-            Mapping::OnTouch => count,
+            Mapping::OnTouch | Mapping::Filling => count,
             Mapping::Sampled => count.min(SAMPLES as u16),
             Mapping::Together => count.min(1),
         };

@@ -20,8 +20,8 @@ const HUGE_LOOK: Duration = Duration::from_millis(100);
 /// the processor time that this took.
 const STATUS_LOOK: Duration = Duration::from_millis(100);
 const STATUS_SHARE: u64 = 300;
-/// Page tables count from this size on, and where they are more than this part of the budget: what is managed has
-/// some, too.
+/// Page tables count from this size on, and where they are more than this part of the budget: what is managed
+/// has some, too.
 const TABLES_BYTES: u64 = 8 << 20;
 const TABLES_PART: u64 = 16;
 

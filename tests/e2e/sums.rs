@@ -9,6 +9,8 @@ use crate::trees::{kind, text};
 use crate::{Outcome, Test, ensure, json, packages};
 
 const SUMS: &str = include_str!("trees/sums.c");
+/// Of what [`moves`] and [`last_thread`] hold twice as much.
+const MOVED_RAM: u64 = 40 * MIB;
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
@@ -17,6 +19,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::sum-of-a-reader", reader),
         Test::new("limits::sum-of-secret-memory", secret),
         Test::new("limits::sum-of-page-tables", tables),
+        Test::new("limits::sum-that-moves", moves),
+        Test::new("limits::sum-of-a-last-thread", last_thread),
         Test::new("limits::reason-capabilities", capabilities),
         Test::new("limits::reason-no-environment", no_environment),
         Test::new("limits::reason-no-thread", no_thread),
@@ -99,6 +103,33 @@ fn tables(context: &Context) -> Outcome {
         "{}",
         finished.complain(&told)
     );
+    Ok(())
+}
+
+/// *The story:* a program loaded a file into shared memory and let go of what it had read. The sum of both
+/// stayed, so nobody asked: of 250 MiB in 100 "fits: never needed more than 496 KiB" was said.
+fn moves(context: &Context) -> Outcome {
+    let file = context.path("sums-moves.file");
+    std::fs::write(&file, vec![7; 80 << 20]).map_err(|error| error.to_string())?;
+    let finished = run(context, "moves", &["moves", "80", &text(&file)], MOVED_RAM, &["--strict"])?;
+    std::fs::remove_file(&file).map_err(|error| error.to_string())?;
+    refused(&finished)
+}
+
+/// *The story:* of a process whose first thread has ended /proc/PID/status says nothing of memory, and that
+/// counted as none: 200 MiB that were shared or locked "fitted" in 100.
+fn last_thread(context: &Context) -> Outcome {
+    for kind in ["last-shares", "last-locks"] {
+        refused(&run(context, kind, &[kind, "80"], MOVED_RAM, &["--strict"])?)?;
+    }
+    Ok(())
+}
+
+/// What nobody can page was seen to be more than the budget, and `--strict` ended the run for it.
+fn refused(finished: &Finished) -> Outcome {
+    let (told, verdict) = (figure(finished, "tree_peak_bytes")?, kind(finished.report()?));
+    let what = format!("{verdict}, {} MiB", told / MIB);
+    ensure!(verdict == "strict_refused" && told > MOVED_RAM, "{}", finished.complain(&what));
     Ok(())
 }
 

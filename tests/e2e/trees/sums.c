@@ -2,10 +2,13 @@
    daemon: holds so much, and makes a daemon that reads it, whose parent ends.
    reader: holds so much, and forks a child that reads it.
    secret: of memfd_secret; 77: there is none. tables: GiB of which a page each 2 MiB is read.
+   moves: loads a file of that size, which is PLACE, into shared memory, and lets go of what was read.
+   last-shares, last-locks: holds shared or locked memory in a thread that goes on after the first one.
    alone: goes into a group of processes at PLACE that may have MIB of them, and becomes `plain 80`.
    bare: becomes `plain MIB` by the bare instruction, with no environment. plain: holds so much. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +44,43 @@ static char *mapped(size_t bytes, int flags) {
     return memory;
 }
 
+/* The first thread has ended. */
+static size_t last_bytes;
+
+static void *last(void *flags) {
+    usleep(WHILE / 5);
+    char *memory = mmap(0, last_bytes, PROT_READ | PROT_WRITE, (long)flags, -1, 0);
+    if (memory == MAP_FAILED)
+        exit(3);
+    fill(memory, last_bytes);
+    usleep(2 * WHILE);
+    exit(!is_right(memory, last_bytes));
+}
+
+/* So that the sum of files and shared memory stays as it is. */
+static int moves(size_t bytes, const char *place) {
+    const size_t piece = 256 << 10;
+    int file = open(place, O_RDWR);
+    char *from = mmap(0, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    char *to = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (from == MAP_FAILED || to == MAP_FAILED)
+        return 3;
+    for (size_t at = 0; at < bytes; at += 4096)
+        (void)*(volatile char *)(from + at);
+    usleep(WHILE / 5);
+    for (size_t at = 0; at < bytes; at += piece) {
+        memcpy(to + at, from + at, piece);
+        munmap(from + at, piece);
+        if (at % (8 << 20) == 0)
+            usleep(10000);
+    }
+    usleep(2 * WHILE);
+    for (size_t at = 0; at < bytes; at++)
+        if (to[at] != 7)
+            return 1;
+    return 0;
+}
+
 static void put(const char *place, const char *name, const char *text) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", place, name);
@@ -60,6 +100,16 @@ int main(int count, char **words) {
         put(words[3], "cgroup.procs", "0");
         execl(words[0], words[0], "plain", "80", NULL);
         return 6;
+    }
+    if (!strcmp(kind, "moves") && count > 3)
+        return moves(bytes, words[3]);
+    if (!strncmp(kind, "last-", 5)) {
+        long flags = MAP_ANONYMOUS | (kind[5] == 's' ? MAP_SHARED : MAP_PRIVATE | MAP_LOCKED);
+        pthread_t thread;
+        last_bytes = bytes;
+        if (pthread_create(&thread, 0, last, (void *)flags))
+            return 3;
+        pthread_exit(0);
     }
     if (!strcmp(kind, "bare")) {
         char *arguments[] = {words[0], "plain", words[2], NULL}, *none[] = {NULL};

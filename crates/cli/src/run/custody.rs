@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use overspill_sys::event::{PollFd, poll};
 use overspill_sys::uffd::Left;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, random, socket};
 
-use super::descendants::{children, exists, name};
+use super::descendants::{children, exists, name, of_memory};
 use super::door::is_descendant;
 use crate::human;
 use crate::stderr::say;
@@ -293,9 +294,16 @@ fn everybody() -> Vec<u32> {
 /// Does a process have the page of that mark? What is out there is not waited for. An error: it may not be
 /// looked into.
 fn shows(pid: u32, page: usize, mark: u64) -> io::Result<bool> {
-    let mut bytes = [0; 8];
-    match File::open(format!("/proc/{pid}/mem")) {
-        Ok(file) => Ok(file.read_exact_at(&mut bytes, page as u64).is_ok() && bytes == mark.to_ne_bytes()),
+    let read = |path: &Path| {
+        let (file, mut bytes) = (File::open(path.join("mem"))?, [0; 8]);
+        // Where the thread has ended there is nothing to be read; elsewhere what is not there is an error.
+        Ok(match file.read_at(&mut bytes, page as u64) {
+            Ok(0) => None,
+            read => Some(read.is_ok_and(|length| length == bytes.len()) && bytes == mark.to_ne_bytes()),
+        })
+    };
+    match of_memory(pid, read) {
+        Ok(shows) => Ok(shows.unwrap_or(false)),
         Err(_) if !exists(pid) => Ok(false),
         Err(error) => Err(error),
     }

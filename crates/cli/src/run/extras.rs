@@ -4,21 +4,24 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::descendants::{Look, figure, of_pid, read};
+use overspill_sys::clock;
+
+use super::descendants::{Look, figure, figures, of_pid, text_of_memory};
 use crate::machine;
 
-/// A process's shared memory is asked for again when the sum of it and of its files has changed by so much.
+/// A process's shared memory is asked for at once when the sum of it and of its files has changed by so much.
 const SHARED_STEP_BYTES: u64 = 1 << 20;
 /// What is locked is asked for again after that, and after so many times what it took; so is secret memory.
 const LOCKED_PAUSE: Duration = Duration::from_millis(20);
 const LOCKED_SHARE: u32 = 50;
 /// How often it is asked whether anybody has pages of hugetlbfs.
 const HUGE_LOOK: Duration = Duration::from_millis(100);
-/// ... and how large page tables are, and after so many times what that took.
-const TABLES_LOOK: Duration = Duration::from_millis(100);
-const TABLES_SHARE: u32 = 300;
-/// They count from this size on, and where they are more than this part of the budget: what is managed has
-/// some, too.
+/// ... and what of files and shared memory is which, and how large page tables are, and after so many times
+/// the processor time that this took.
+const STATUS_LOOK: Duration = Duration::from_millis(100);
+const STATUS_SHARE: u64 = 300;
+/// Page tables count from this size on, and where they are more than this part of the budget: what is managed
+/// has some, too.
 const TABLES_BYTES: u64 = 8 << 20;
 const TABLES_PART: u64 = 16;
 
@@ -48,6 +51,9 @@ impl Extra {
     }
 }
 
+/// The name of what memfd_secret makes, in /proc/PID/maps.
+const SECRET: &str = "/secretmem";
+
 /// What a process keeps in RAM by mappings of its own, which is known by a walk of all of its page tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Kept {
@@ -59,7 +65,13 @@ struct Kept {
 
 impl Kept {
     fn of_process(pid: u32) -> Kept {
-        Kept::of_text(&read(pid, "smaps").unwrap_or_default())
+        Kept::of_text(&text_of_memory(pid, "smaps").unwrap_or_default())
+    }
+
+    /// What of it is secret. Whether there is any costs no walk.
+    fn secret_of(pid: u32) -> u64 {
+        let has_any = text_of_memory(pid, "maps").is_ok_and(|text| text.contains(SECRET));
+        if has_any { Kept::of_process(pid).secret_bytes } else { 0 }
     }
 
     /// Of the text of /proc/PID/smaps.
@@ -70,7 +82,7 @@ impl Kept {
             let first = words.next().unwrap_or_default();
             // A mapping's first line begins with its addresses, the others with what they tell.
             if !first.ends_with(':') {
-                (is_secret, anon_bytes) = (words.nth(4) == Some("/secretmem"), 0);
+                (is_secret, anon_bytes) = (words.nth(4) == Some(SECRET), 0);
                 continue;
             }
             let mut bytes = || words.next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024;
@@ -94,15 +106,15 @@ pub struct Extras {
     /// From when on each is asked for again.
     locked_again: Instant,
     secret_again: Instant,
-    tables_again: Instant,
+    status_again: Instant,
 }
 
 impl Extras {
     /// Of a run with such a budget.
     pub fn new(ram_bytes: u64) -> Extras {
         let now = Instant::now();
-        let (locked_again, secret_again, tables_again) = (now, now, now);
-        Extras { of: BTreeMap::new(), ram_bytes, huge_asked: None, locked_again, secret_again, tables_again }
+        let (locked_again, secret_again, status_again) = (now, now, now);
+        Extras { of: BTreeMap::new(), ram_bytes, huge_asked: None, locked_again, secret_again, status_again }
     }
 
     /// What is known of one.
@@ -127,8 +139,8 @@ impl Extras {
             self.read_shmem(look);
         }
         self.read_huge(looks);
+        self.read_status(looks);
         self.read_secret(looks);
-        self.read_tables(looks);
     }
 
     /// Asks anew for what an end hangs on.
@@ -153,7 +165,8 @@ impl Extras {
         let extra = self.of.entry(look.pid).or_default();
         if look.shared_bytes.abs_diff(extra.shared_bytes) >= SHARED_STEP_BYTES {
             extra.shared_bytes = look.shared_bytes;
-            extra.shmem_bytes = figure(look.pid, "status", "RssShmem").unwrap_or(0);
+            // What is not told any more was there an instant ago.
+            extra.shmem_bytes = figure(look.pid, "status", "RssShmem").unwrap_or(extra.shmem_bytes);
         }
     }
 
@@ -217,33 +230,67 @@ impl Extras {
             if look.shared_bytes.abs_diff(extra.secret_shared_bytes) >= SHARED_STEP_BYTES {
                 extra.secret_shared_bytes = look.shared_bytes;
                 let locks = figure(look.pid, "status", "VmLck").unwrap_or(0) > 0;
-                extra.secret_bytes = if locks { Kept::of_process(look.pid).secret_bytes } else { 0 };
+                extra.secret_bytes = if locks { Kept::secret_of(look.pid) } else { 0 };
             }
         }
         self.secret_again = Instant::now() + LOCKED_PAUSE.max(began.elapsed() * LOCKED_SHARE);
     }
 
-    /// Page tables that are large: of what was read here and there, say.
+    /// What no other figure tells the change of: shared memory that takes the place of files, secret memory
+    /// that does, and page tables that are large, of what was read here and there, say.
     ///
     /// *The story:* 60 GiB of which a page was read each 2 MiB had 120 MiB of page tables. "Fits: never needed
     /// more than 220 KiB".
-    fn read_tables(&mut self, looks: &[Look]) {
-        let began = Instant::now();
-        if began < self.tables_again {
+    ///
+    /// *The other story:* a program loaded a file into shared memory and let go of what it had read, so that
+    /// the sum of both stayed. 250 MiB in 100 were said to need 496 KiB, and `--strict` let them be.
+    fn read_status(&mut self, looks: &[Look]) {
+        if Instant::now() < self.status_again {
             return;
         }
+        let began_ns = clock::thread_cpu_ns();
         let least = TABLES_BYTES.max(self.ram_bytes / TABLES_PART);
         for look in looks {
-            let held = figure(look.pid, "status", "VmPTE").unwrap_or(0);
-            self.of.entry(look.pid).or_default().table_bytes = if held > least { held } else { 0 };
+            let names = ["RssShmem", "VmPTE", "VmLck"];
+            let Some([shmem, tables, locked]) = figures(look.pid, "status", names) else { continue };
+            let extra = self.of.entry(look.pid).or_default();
+            (extra.shared_bytes, extra.shmem_bytes) = (look.shared_bytes, shmem);
+            extra.table_bytes = if tables > least { tables } else { 0 };
+            if locked >= SHARED_STEP_BYTES && look.shared_bytes >= SHARED_STEP_BYTES {
+                extra.secret_shared_bytes = u64::MAX; // so that it is asked for
+            }
         }
-        self.tables_again = Instant::now() + TABLES_LOOK.max(began.elapsed() * TABLES_SHARE);
+        let took = Duration::from_nanos((clock::thread_cpu_ns() - began_ns) * STATUS_SHARE);
+        self.status_again = Instant::now() + STATUS_LOOK.max(took);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overspill_sys::mem::Mapping;
+
+    /// See [`Extras::read_status`].
+    #[test]
+    fn shared_memory_that_takes_the_place_of_files_is_seen() {
+        const BYTES: usize = 64 << 20;
+        // What the sum is stays, whatever is behind it.
+        let look = Look { pid: std::process::id(), shared_bytes: 100 << 20, ..Look::default() };
+        let mut extras = Extras::new(100 << 20);
+        extras.read(&[look]);
+        let memory = Mapping::anon_shared(BYTES).unwrap();
+        let file = std::fs::OpenOptions::new().write(true).open("/proc/self/mem").unwrap();
+        for at in (0..BYTES).step_by(4096) {
+            let page = (memory.start() + at) as u64;
+            std::os::unix::fs::FileExt::write_all_at(&file, &[1], page).unwrap();
+        }
+        let began = Instant::now();
+        while extras.shmem_bytes(&look) < BYTES as u64 {
+            assert!(began.elapsed() < Duration::from_secs(20), "it is not seen");
+            std::thread::sleep(Duration::from_millis(10));
+            extras.read(&[look]);
+        }
+    }
 
     #[test]
     fn what_mappings_keep_is_added_up() {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use overspill_sys::procfs::Fields;
 
-use super::descendants::{name, stat};
+use super::descendants::{name, read_of_memory, stat};
 use super::others::variable;
 use super::program::{self, Starter};
 
@@ -26,7 +26,7 @@ fn filter(pid: u32) -> Option<&'static str> {
 /// *The story:* of a child of fork in another root it was said that it is not to be found, where something
 /// else had failed.
 fn has_loaded(pid: u32, agent: &Path) -> bool {
-    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = read_of_memory(pid, "maps").unwrap_or_default();
     let path = agent.as_os_str().as_bytes();
     maps.windows(path.len()).any(|part| part == path)
 }
@@ -59,7 +59,7 @@ pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
     if let Some(reason) = filter(pid) {
         return Some(reason.into());
     }
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = read_of_memory(pid, "environ").ok()?;
     match variable(&environment) {
         Some(entry) if entry.starts_with(mark) => names(&environment, agent),
         Some(_) => Some("it was started by another run of overspill, which does not manage it".into()),

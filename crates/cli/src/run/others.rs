@@ -5,11 +5,10 @@
 //! under `--strict` it ended it for that.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use overspill_engine::shared::{ENV, state};
 
-use super::descendants::{Look, parent};
+use super::descendants::{Look, parent, read_of_memory};
 use super::shared_page::{Report, SharedPage};
 
 /// Another run that a process is of.
@@ -82,7 +81,7 @@ impl Run {
 
 /// Where the variable leads with which a process was started, if that is to another run.
 fn address_of(pid: u32, mark: &[u8]) -> Option<String> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = read_of_memory(pid, "environ").ok()?;
     let entry = variable(&environment)?;
     let address = std::str::from_utf8(&entry[ENV.len() + 1..]).ok()?;
     (!entry.starts_with(mark)).then(|| address.to_owned())

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::descendants::{Stat, began, children, stat};
+use super::descendants::{Stat, began, children, read_of_memory, stat};
 
 /// Tells them apart.
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ impl Strangers {
     }
 
     fn marked(&self, pid: u32, stat: &Stat) -> Marked {
-        let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return Marked::Nothing };
+        let Ok(environment) = read_of_memory(pid, "environ") else { return Marked::Nothing };
         let is_ours = |variable: &[u8]| variable.starts_with(&self.mark);
         match environment.is_empty() {
             true if stat.has_ended || stat.has_nothing => Marked::Nothing,

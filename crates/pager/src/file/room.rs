@@ -256,7 +256,8 @@ impl Shares {
         let is_soon = now_ns.saturating_sub(self.asked_ns) < SOON_NS;
         let step = if is_soon { self.asked.saturating_mul(2) } else { STEP };
         let (kept, mut left) = (self.kept(half), step.min(beyond));
-        let mut givers: Vec<&Arc<Share>> = self.all.iter().filter(|share| share.could_give(kept) > 0).collect();
+        let mut givers: Vec<&Arc<Share>> =
+            self.all.iter().filter(|share| share.could_give(kept) > 0).collect();
         if left == 0 || givers.is_empty() {
             return;
         }

@@ -457,13 +457,13 @@ mod tests {
             let share = || {
                 let frames = Frames::fixed(Share::new(jobs.clone(), granted));
                 frames.note_pages(pages);
-                frames.share
+                Arc::clone(&frames.share)
             };
             Shares { all: (0..count).map(|_| share()).collect(), ..Shares::default() }
         };
         let have = |books: &Shares| books.all.iter().map(|share| share.has()).sum::<u32>();
         // The budget becomes 16,384 frames, of which half are the files'.
-        let mut books = with(100, 256, 256);
+        let books = with(100, 256, 256);
         books.give_up(25_600 - 8192, 8192);
         assert!((8100..=8192).contains(&have(&books)), "{}", have(&books));
         let least = books.all.iter().map(|share| share.has()).min();

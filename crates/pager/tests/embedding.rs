@@ -363,6 +363,24 @@ fn small_files_take_what_they_are_and_leave_the_rest() {
     files.iter().for_each(|file| assert_eq!(file.read_at(&mut [0; PAGE], 0).unwrap(), PAGE));
 }
 
+/// *The story:* a file that had been cut kept its half of the budget for nothing.
+#[test]
+fn what_a_file_has_and_does_not_use_is_given_to_regions() {
+    let scratch = Scratch::new("unused");
+    std::fs::write(&scratch.0, vec![3; 7 * MIB]).unwrap();
+    let pager = pager(16);
+    let file = pager.open_file(&scratch.0, &FileOptions::new()).unwrap();
+    assert_eq!(file.read_at(&mut vec![0; 7 * MIB], 0).unwrap(), 7 * MIB);
+    std::fs::write(&scratch.0, []).unwrap();
+    assert_eq!(file.read_at(&mut [0; PAGE], 7 * MIB as u64 - 1).unwrap(), 0, "it was cut");
+    let mut region = pager.map_anon(14 * MIB).unwrap();
+    let begin = std::time::Instant::now();
+    while pager.stats().unwrap().file_frames > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", pager.stats());
+        region.chunks_mut(PAGE).for_each(|page| page[0] = 1);
+    }
+}
+
 /// *The story:* 100 files of 1 MiB kept 100 MiB when the budget became 64, for ever, and a region beside them
 /// had one frame. `set_ram` had returned `Ok`.
 #[test]

@@ -324,6 +324,8 @@ impl Cache {
         }
         let mut end = self.len().min(wanted);
         if offset >= end {
+            // It may have been cut: what it was granted for the rest is regions' as they need it.
+            self.settle(&mut books);
             return Ok(0);
         }
         let (mut at, first) = (offset, offset / PAGE);

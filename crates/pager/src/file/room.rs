@@ -392,7 +392,7 @@ impl Frames {
 
 /// Frames that a file is granted that has some, and needs more: of `pages`, or of one that grows.
 fn wanted(has: u32, pages: u64) -> u32 {
-    let most = has.max(FIRST_STEP).min(STEP);
+    let most = has.clamp(FIRST_STEP, STEP);
     match u32::try_from(pages.saturating_sub(has.into())).unwrap_or(u32::MAX) {
         // One more page than it is long is about to be written.
         0 => has.clamp(1, STEP),

@@ -67,7 +67,8 @@ impl Pager {
     }
 
     /// Changes the budget, to `bytes`. Where it becomes smaller what is beyond it leaves RAM from now on,
-    /// within tenths of a second where the device keeps up: [`Pager::stats`] tells how far that is.
+    /// within tenths of a second where the device keeps up: [`Pager::stats`] tells how far that is. Files
+    /// give back what they have beyond half of it, however many they are.
     ///
     /// # Errors
     /// [`Error::BudgetTooSmall`]: less than [`Builder::RAM_MIN`]. [`Error::BudgetTooLarge`]: more than
@@ -111,12 +112,13 @@ impl Pager {
     }
 
     /// A file with a cache in this pager's budget, of which it takes as much as it uses and as regions
-    /// leave free; half of the budget, for all files, if they want it all. Of a file that is open already
-    /// it is the same cache.
+    /// leave free; half of the budget, for all files, if they want it all. A small file takes no more than it
+    /// has pages, and what files have and do not use is the regions' as they need it. Of a file that is open
+    /// already it is the same cache.
     ///
     /// # Errors
     /// [`Error::File`]: the kernel's reason; EINVAL, to make a file that is not written to; ENODEV, it is no
-    /// regular file. [`Error::InUse`]: it is mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread
+    /// regular file, or has bytes and says that it has none (files of /proc do). [`Error::InUse`]: it is mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread
     /// can be started for it. [`Error::Stopped`].
     pub fn open_file(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File, Error> {
         File::open(path.as_ref(), options, &self.link, &self.room, &self.inodes)

@@ -336,6 +336,92 @@ fn the_budget_changes_while_regions_and_files_are_in_use() {
     assert!(all.iter().all(|&byte| byte == 5));
 }
 
+/// Writes a region of so many bytes twice over, and looks that all is there.
+fn two_laps(region: &mut Region) {
+    for round in 0..2 {
+        for (number, page) in region.chunks_mut(PAGE).enumerate() {
+            assert_eq!(page[1], if round == 0 { 0 } else { number as u8 | 1 });
+            page[1] = number as u8 | 1;
+        }
+    }
+}
+
+/// *The story:* the first page of a file took 256 frames of the budget, and nobody asked for the last 256
+/// of a file. 64 files of 4 KiB left a budget of 64 MiB 60 frames for a region that fits beside them.
+#[test]
+fn small_files_take_what_they_are_and_leave_the_rest() {
+    let scratch: Vec<Scratch> = (0..48).map(|number| Scratch::new(&format!("small-{number}"))).collect();
+    let pager = pager(16);
+    let open = |scratch: &Scratch| pager.open_file(&scratch.0, &FileOptions::new()).unwrap();
+    let files: Vec<_> = scratch.iter().map(open).collect();
+    files.iter().for_each(|file| assert_eq!(file.read_at(&mut [0; PAGE], 0).unwrap(), PAGE));
+    let stats = pager.stats().unwrap();
+    assert!((48..=480).contains(&stats.file_frames), "ten pages a file at most: {stats:?}");
+    two_laps(&mut pager.map_anon(12 * MIB).unwrap());
+    let stats = pager.stats().unwrap();
+    assert_eq!(stats.vmstat.pswpout, 0, "it fits beside them: {stats:?}");
+    files.iter().for_each(|file| assert_eq!(file.read_at(&mut [0; PAGE], 0).unwrap(), PAGE));
+}
+
+/// *The story:* a file that had been cut kept its half of the budget for nothing.
+#[test]
+fn what_a_file_has_and_does_not_use_is_given_to_regions() {
+    let scratch = Scratch::new("unused");
+    std::fs::write(&scratch.0, vec![3; 7 * MIB]).unwrap();
+    let pager = pager(16);
+    let file = pager.open_file(&scratch.0, &FileOptions::new()).unwrap();
+    assert_eq!(file.read_at(&mut vec![0; 7 * MIB], 0).unwrap(), 7 * MIB);
+    std::fs::write(&scratch.0, []).unwrap();
+    assert_eq!(file.read_at(&mut [0; PAGE], 7 * MIB as u64 - 1).unwrap(), 0, "it was cut");
+    let mut region = pager.map_anon(14 * MIB).unwrap();
+    let begin = std::time::Instant::now();
+    while pager.stats().unwrap().file_frames > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", pager.stats());
+        region.chunks_mut(PAGE).for_each(|page| page[0] = 1);
+    }
+}
+
+/// *The story:* 100 files of 1 MiB kept 100 MiB when the budget became 64, for ever, and a region beside them
+/// had one frame. `set_ram` had returned `Ok`.
+#[test]
+fn many_files_give_back_what_a_smaller_budget_has_not() {
+    let scratch: Vec<Scratch> = (0..40).map(|number| Scratch::new(&format!("many-{number}"))).collect();
+    let pager = pager(32);
+    let options = FileOptions::new().write(true);
+    let mut buffer = vec![0; MIB / 2];
+    let files: Vec<_> = (scratch.iter().zip(1..))
+        .map(|(scratch, value)| {
+            std::fs::write(&scratch.0, vec![value; MIB / 2]).unwrap();
+            let file = pager.open_file(&scratch.0, &options).unwrap();
+            assert_eq!(file.read_at(&mut buffer, 0).unwrap(), buffer.len());
+            // Of some a part is newer than the file.
+            (0..u64::from(value % 4)).for_each(|page| file.write_at(&[value; PAGE], page * 9000).unwrap());
+            file
+        })
+        .collect();
+    assert!(held(&pager) >= 20 * MIB, "all are cached");
+    let begin = std::time::Instant::now();
+    pager.set_ram(8 * MIB as u64).unwrap();
+    settles_at(&pager, 8 * MIB);
+    assert!(begin.elapsed() < Duration::from_secs(5), "tenths of a second, not {:?}", begin.elapsed());
+    let mut region = pager.map_anon(6 * MIB).unwrap();
+    two_laps(&mut region);
+    let stats = pager.stats().unwrap();
+    assert!(stats.frames as usize * PAGE >= 3 * MIB, "nearly half is the region's: {stats:?}");
+    for (file, value) in files.iter().zip(1..) {
+        assert_eq!(file.read_at(&mut buffer, 0).unwrap(), buffer.len());
+        assert!(buffer.iter().all(|&byte| byte == value));
+    }
+    settles_at(&pager, 8 * MIB);
+}
+
+/// *The story:* /proc/cpuinfo was read as an empty file, without an error.
+#[test]
+fn a_file_that_hides_its_length_is_not_opened() {
+    let opened = pager(4).open_file("/proc/cpuinfo", &FileOptions::new());
+    assert!(matches!(opened, Err(Error::File(_, Errno::NODEV))), "{opened:?}");
+}
+
 #[test]
 fn discarded_pages_are_zero_and_take_no_swap() {
     let pager = pager(2);

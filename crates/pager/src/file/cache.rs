@@ -324,6 +324,8 @@ impl Cache {
         }
         let mut end = self.len().min(wanted);
         if offset >= end {
+            // It may have been cut: what it was granted for the rest is regions' as they need it.
+            self.settle(&mut books);
             return Ok(0);
         }
         let (mut at, first) = (offset, offset / PAGE);
@@ -533,7 +535,11 @@ impl Cache {
 
     /// Is there room for one more page? What is free of the budget goes before what is in use.
     fn has_room(&self, books: &mut Books) -> bool {
-        books.pages.len() < self.frames.count() || self.frames.grow() || self.evict_one(books, false)
+        books.pages.len() < self.frames.count() || self.grow() || self.evict_one(books, false)
+    }
+
+    fn grow(&self) -> bool {
+        self.frames.grow(self.len().div_ceil(PAGE))
     }
 
     /// The same; where there is none for what is newer than the file, or some page leaves and not a
@@ -544,7 +550,7 @@ impl Cache {
     /// *The other story:* it was told where nothing could leave. Pages written once kept three quarters
     /// of a cache for good, and a loop over half of it missed all of its pages on each lap.
     fn has_room_for_reads(&self, books: &mut Books) -> bool {
-        if books.pages.len() < self.frames.count() || self.frames.grow() {
+        if books.pages.len() < self.frames.count() || self.grow() {
             return true;
         }
         let has_room = self.evict_one(books, false);
@@ -556,7 +562,7 @@ impl Cache {
 
     /// Is there room that no page in use has to give up?
     fn has_spare(&self, books: &mut Books) -> bool {
-        books.pages.len() < self.frames.count() || self.frames.grow() || self.evict_one(books, true)
+        books.pages.len() < self.frames.count() || self.grow() || self.evict_one(books, true)
     }
 
     /// Gives back what is asked back, and makes up for pages that came without room.
@@ -564,6 +570,7 @@ impl Cache {
     /// *The story:* the latter was left to the next read of the same file.
     fn settle(&self, books: &mut Books) {
         let may = self.frames.count();
+        self.frames.note_pages(books.pages.len());
         if books.pages.len() <= may && self.frames.owed() == 0 || self.is_ours().is_err() {
             return;
         }

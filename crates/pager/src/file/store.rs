@@ -19,6 +19,9 @@ use super::inodes::Key;
 const NON_BLOCKING: i32 = Open::NON_BLOCKING.bits() as i32;
 const NAME_ONLY: i32 = Open::NAME_ONLY.bits() as i32;
 
+/// So many times a file of no length has to have bytes.
+const EMPTY_LOOKS: u32 = 3;
+
 /// A page's bytes, where a device can put them.
 #[repr(C, align(4096))]
 #[derive(Clone)]
@@ -53,8 +56,9 @@ pub(crate) struct RealFile {
 
 impl RealFile {
     /// Opens a file; `create`: makes it where it is missing. EINVAL: to read from it alone. ENODEV: it
-    /// is no regular file.
+    /// is no regular file, or has bytes and a length of none.
     ///
+    /// *The other story:* a file of /proc has a length of none, and was read as if it were empty.
     /// *The story:* for a pipe it waited until somebody wrote into it; a directory was a file of 4096
     /// bytes, and a disk one of none.
     pub fn open(path: &Path, write: bool, create: bool) -> Result<RealFile, Errno> {
@@ -62,7 +66,19 @@ impl RealFile {
             return Err(Errno::INVAL);
         }
         let plain = open_regular(path, write, create)?;
-        Ok(RealFile { direct: None, plain })
+        let file = RealFile { direct: None, plain };
+        if file.hides_its_length()? { Err(Errno::NODEV) } else { Ok(file) }
+    }
+
+    /// Does it have bytes where it says that it has none? Looked at more than once: others may write to it,
+    /// and cut it, meanwhile.
+    fn hides_its_length(&self) -> Result<bool, Errno> {
+        for _ in 0..EMPTY_LOOKS {
+            if self.len()? > 0 || self.read_plain(&mut [0], 0)? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(self.len()? == 0)
     }
 
     /// From now on whole pages pass the page cache by, where that can be. As long as it lives no descriptor
@@ -253,6 +269,19 @@ mod tests {
         std::fs::remove_file(&pipe).unwrap();
         assert_eq!(RealFile::open(&pipe, false, true).err(), Some(Errno::INVAL));
         assert!(!pipe.exists());
+    }
+
+    /// *The story:* /proc/cpuinfo was empty, and no error.
+    #[test]
+    fn what_has_bytes_and_no_length_is_refused() {
+        for path in ["/proc/cpuinfo", "/proc/self/status"] {
+            assert!(!std::fs::read(path).unwrap().is_empty());
+            assert_eq!(RealFile::open(Path::new(path), false, false).err(), Some(Errno::NODEV), "{path}");
+        }
+        let empty = scratch("empty");
+        std::fs::write(&empty, []).unwrap();
+        assert_eq!(RealFile::open(&empty, true, false).map(|file| file.len()).ok(), Some(Ok(0)));
+        std::fs::remove_file(&empty).unwrap();
     }
 
     /// *The story:* a file system that takes O_DIRECT for reads, and not for this write, failed it.

@@ -110,7 +110,7 @@ fn tables(context: &Context) -> Outcome {
 /// stayed, so nobody asked: of 250 MiB in 100 "fits: never needed more than 496 KiB" was said.
 fn moves(context: &Context) -> Outcome {
     let file = context.path("sums-moves.file");
-    std::fs::write(&file, vec![7; 80 << 20]).map_err(|error| error.to_string())?;
+    std::fs::write(&file, vec![7_u8; 80 << 20]).map_err(|error| error.to_string())?;
     let finished = run(context, "moves", &["moves", "80", &text(&file)], MOVED_RAM, &["--strict"])?;
     std::fs::remove_file(&file).map_err(|error| error.to_string())?;
     refused(&finished)

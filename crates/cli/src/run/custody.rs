@@ -294,12 +294,12 @@ fn everybody() -> Vec<u32> {
 /// Does a process have the page of that mark? What is out there is not waited for. An error: it may not be
 /// looked into.
 fn shows(pid: u32, page: usize, mark: u64) -> io::Result<bool> {
-    let read = |path: &Path| {
+    let read = |path: &Path| -> io::Result<Option<bool>> {
         let (file, mut bytes) = (File::open(path.join("mem"))?, [0; 8]);
         // Where the thread has ended there is nothing to be read; elsewhere what is not there is an error.
         Ok(match file.read_at(&mut bytes, page as u64) {
             Ok(0) => None,
-            read => Some(read.is_ok_and(|length| length == bytes.len()) && bytes == mark.to_ne_bytes()),
+            got => Some(got.is_ok_and(|length| length == bytes.len()) && bytes == mark.to_ne_bytes()),
         })
     };
     match of_memory(pid, read) {

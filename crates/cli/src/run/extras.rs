@@ -239,8 +239,8 @@ impl Extras {
     /// What no other figure tells the change of: shared memory that takes the place of files, secret memory
     /// that does, and page tables that are large, of what was read here and there, say.
     ///
-    /// *The story:* 60 GiB of which a page was read each 2 MiB had 120 MiB of page tables. "Fits: never needed
-    /// more than 220 KiB".
+    /// *The story:* 60 GiB of which a page was read each 2 MiB had 120 MiB of page tables. "Fits: never
+    /// needed more than 220 KiB".
     ///
     /// *The other story:* a program loaded a file into shared memory and let go of what it had read, so that
     /// the sum of both stayed. 250 MiB in 100 were said to need 496 KiB, and `--strict` let them be.

@@ -118,8 +118,9 @@ impl Pager {
     ///
     /// # Errors
     /// [`Error::File`]: the kernel's reason; EINVAL, to make a file that is not written to; ENODEV, it is no
-    /// regular file, or has bytes and says that it has none (files of /proc do). [`Error::InUse`]: it is mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread
-    /// can be started for it. [`Error::Stopped`].
+    /// regular file, or has bytes and says that it has none (files of /proc do). [`Error::InUse`]: it is
+    /// mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread can be started for it.
+    /// [`Error::Stopped`].
     pub fn open_file(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File, Error> {
         File::open(path.as_ref(), options, &self.link, &self.room, &self.inodes)
     }

@@ -196,7 +196,8 @@ impl Behind {
 /// Functions that look at a path, and what they are where nobody else stands before libc. Who does is
 /// asked in its place (fakeroot knows another owner of a file than the kernel).
 macro_rules! looks {
-    ($($layout:ident $function:ident ($($argument:ident: $kind:ty),*) of $path:ident, $to:ident: $body:expr;)*) => {
+    ($($layout:ident $function:ident ($($argument:ident: $kind:ty),*) of $path:ident, $to:ident:
+        $body:expr;)*) => {
         $(
             #[doc = concat!("`", stringify!($function), "`: see stat(2) and statx(2).")]
             ///
@@ -208,8 +209,9 @@ macro_rules! looks {
                     // SAFETY: passed on to the caller.
                     return unsafe { $body };
                 };
+                type Next = unsafe extern "C" fn($($kind),*) -> c_int;
                 // SAFETY: a function of this name, which the loader has found.
-                let next: unsafe extern "C" fn($($kind),*) -> c_int = unsafe { core::mem::transmute(address) };
+                let next: Next = unsafe { core::mem::transmute(address) };
                 // SAFETY: passed on to the caller. It looks at the path.
                 unsafe { looking($path, ($to, Layout::$layout), || next($($argument),*) as isize) as c_int }
             }
@@ -258,9 +260,11 @@ looks! {
         of_version(version, || status_of_old(path, to, AT_SYMLINK_NOFOLLOW));
     Stat __lxstat64(version: c_int, path: *const c_char, to: *mut c_void) of path, to:
         of_version(version, || status_of_old(path, to, AT_SYMLINK_NOFOLLOW));
-    Stat __fxstatat(version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int) of path, to:
+    Stat __fxstatat(version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int)
+        of path, to:
         of_version(version, || status(at, path, to, flags as u32));
-    Stat __fxstatat64(version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int) of path, to:
+    Stat __fxstatat64(version: c_int, at: c_int, path: *const c_char, to: *mut c_void, flags: c_int)
+        of path, to:
         of_version(version, || status(at, path, to, flags as u32));
     Statx statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) of path, to:
         extended(at, path, flags, mask, to);

@@ -221,10 +221,9 @@ impl<P: SwapIn> Mm<P> {
             let slot = Slot(slot.0 + n);
             self.areas.take_inherited(slot, id);
             self.pages.set_state(id, State::Swapped);
-            let page = &mut self.pages[id];
-            page.backing = Backing::in_slot(slot);
+            self.pages[id].backing = Backing::in_slot(slot);
             // Nobody knows when it left.
-            page.prev = self.clock.wrapping_sub(1 << 31);
+            self.pages[id].prev = self.never_left();
         }
     }
 

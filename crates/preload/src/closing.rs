@@ -11,7 +11,7 @@
 //! close and its kin have no frame: who is cancelled in one is unwound past it.
 
 use core::ffi::{c_int, c_uint, c_void};
-use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release, Ordering::SeqCst};
+use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
 
 use linux_raw_sys::general::{__NR_bind, __NR_close, __NR_dup2, __NR_dup3, __NR_listen};
 use overspill_sys::descriptors::{ASKED, Looks};
@@ -43,16 +43,7 @@ macro_rules! closes {
                 concat!("cmp ", $closed, ", dword ptr [rip + {asked}]"),
                 "je 4f",
                 "2:",
-                "mov rax, qword ptr [rip + {next}]",
-                "test rax, rax",
-                "jz 3f",
-                "jmp rax",
-                "3:",
-                "mov eax, {number}",
-                "syscall",
-                "cmp rax, -4095",
-                "jae 5f",
-                "ret",
+                crate::libc::next_or_call!(),
                 // The stack is aligned by the third push.
                 "4:",
                 "push rdi",
@@ -64,9 +55,6 @@ macro_rules! closes {
                 "pop rsi",
                 "pop rdi",
                 "jmp 2b",
-                "5:",
-                "mov rdi, rax",
-                "jmp {failed}",
                 asked = sym ASKED,
                 next = sym $next,
                 number = const $number,
@@ -163,7 +151,7 @@ pub unsafe extern "C" fn listen(socket: c_int, waiting: c_int) -> c_int {
 pub fn set_up() {
     let functions =
         [(c"close", &CLOSE), (c"dup2", &DUP2), (c"dup3", &DUP3), (c"bind", &BIND), (c"listen", &LISTEN)];
-    functions.iter().for_each(|(name, next)| next.store(elf::next(name).unwrap_or(0), Release));
+    elf::find_next(&functions);
 }
 
 #[cfg(test)]

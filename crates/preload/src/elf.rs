@@ -157,7 +157,12 @@ pub fn next(name: &CStr) -> Option<usize> {
     behind.find_map(|map| unsafe { find(map, name) })
 }
 
-/// The same where that library is not libc: somebody else stands before libc, behind the agent.
+/// Notes where the next library has each of these functions; 0: none has it.
+pub fn find_next(functions: &[(&CStr, &AtomicUsize)]) {
+    functions.iter().for_each(|(name, place)| place.store(next(name).unwrap_or(0), Ordering::Release));
+}
+
+/// What [`next`] gives where that library is not libc: somebody else stands before libc, behind the agent.
 pub fn next_but_libc(name: &CStr) -> Option<usize> {
     let next = next(name)?;
     // SAFETY: as above.

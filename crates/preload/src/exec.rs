@@ -52,17 +52,14 @@ const ORDER: &[u8] = b"verify_asan_link_order";
 
 /// Looks up what is called later.
 pub fn set_up() {
-    let names = [
-        (&EXECVE, c"execve"),
-        (&EXECVPE, c"execvpe"),
-        (&FEXECVE, c"fexecve"),
-        (&EXECVEAT, c"execveat"),
-        (&SPAWN, c"posix_spawn"),
-        (&SPAWNP, c"posix_spawnp"),
-    ];
-    for (place, name) in names {
-        place.store(elf::next(name).unwrap_or(0), Ordering::Release);
-    }
+    elf::find_next(&[
+        (c"execve", &EXECVE),
+        (c"execvpe", &EXECVPE),
+        (c"fexecve", &FEXECVE),
+        (c"execveat", &EXECVEAT),
+        (c"posix_spawn", &SPAWN),
+        (c"posix_spawnp", &SPAWNP),
+    ]);
 }
 
 /// What an environment lacks.

@@ -35,8 +35,7 @@ const SIGCHLD: usize = 17;
 
 /// Looks up what is called later.
 pub fn set_up() {
-    FORK.store(elf::next(c"_Fork").unwrap_or(0), Ordering::Release);
-    CLONE.store(elf::next(c"clone").unwrap_or(0), Ordering::Release);
+    elf::find_next(&[(c"_Fork", &FORK), (c"clone", &CLONE)]);
 }
 
 /// _Fork(3).

@@ -5,7 +5,7 @@
 //! `engine/lending.rs`, which also finds what these functions do not hear of.
 
 use core::ffi::{c_int, c_uint, c_void};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Release, Ordering::SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use linux_raw_sys::general::{
     __NR_io_uring_setup, __NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_setsockopt, __NR_vmsplice,
@@ -108,21 +108,7 @@ macro_rules! sends {
                 "jz 2f",
                 "lock or byte ptr [rip + {lent}], 1",
                 "2:",
-                "mov rax, qword ptr [rip + {next}]",
-                "test rax, rax",
-                "jz 3f",
-                "jmp rax",
-                "3:",
-                $($rest,)*
-                "mov eax, {number}",
-                "mov r10, rcx",
-                "syscall",
-                "cmp rax, -4095",
-                "jae 4f",
-                "ret",
-                "4:",
-                "mov rdi, rax",
-                "jmp {failed}",
+                crate::libc::next_or_call!($($rest,)* "mov r10, rcx"),
                 zerocopy = const MSG_ZEROCOPY,
                 lent = sym LENT,
                 next = sym $next,
@@ -143,5 +129,5 @@ sends!(sendmmsg, "ecx", __NR_sendmmsg, SENDMMSG);
 pub fn set_up() {
     let functions =
         [(c"send", &SEND), (c"sendto", &SENDTO), (c"sendmsg", &SENDMSG), (c"sendmmsg", &SENDMMSG)];
-    functions.iter().for_each(|(name, next)| next.store(elf::next(name).unwrap_or(0), Release));
+    elf::find_next(&functions);
 }

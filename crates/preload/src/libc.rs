@@ -39,3 +39,28 @@ pub fn fail(errno: Errno) -> isize {
     unsafe { *__errno_location() = errno.raw_os_error() };
     FAILED
 }
+
+/// The end of a function without a frame that stands before one of libc's: the next library's function at
+/// `{next}`, with all arguments as they are; or, where there is none, the call `{number}` after what is to be
+/// done for it, by `{failed}` where it fails.
+macro_rules! next_or_call {
+    ($($before:literal),*) => {
+        concat!(
+            "mov rax, qword ptr [rip + {next}]\n",
+            "test rax, rax\n",
+            "jz 6f\n",
+            "jmp rax\n",
+            "6:\n",
+            $($before, "\n",)*
+            "mov eax, {number}\n",
+            "syscall\n",
+            "cmp rax, -4095\n",
+            "jae 7f\n",
+            "ret\n",
+            "7:\n",
+            "mov rdi, rax\n",
+            "jmp {failed}",
+        )
+    };
+}
+pub(crate) use next_or_call;

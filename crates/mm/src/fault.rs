@@ -11,9 +11,13 @@ use crate::pace::Held;
 use crate::page::{State, flag};
 use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::reclaim::live::REFUSED_MIN;
-use crate::reclaim::policy::{Arrival, Away, Noted, Waited};
+use crate::reclaim::policy::{Arrival, Away, Follows, Noted, Waited};
 use crate::region::Region;
 use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
+
+/// Pages that come back into view together: an aligned group, of a chunk.
+const AROUND: u32 = 64;
+const _: () = assert!(CHUNK_PAGES.is_multiple_of(AROUND as u64));
 
 impl<P: SwapIn> Mm<P> {
     pub(crate) fn fault(&mut self, space: SpaceId, vpn: Vpn, access: Access, out: &mut Actions) {
@@ -154,25 +158,35 @@ impl<P: SwapIn> Mm<P> {
         if is_filler {
             return self.follow_filler(id, out);
         }
-        if list == ListId::Active && self.reclaim.peek().maps_units() {
-            self.map_unit_around(id, out);
+        if list == ListId::Active {
+            self.follow(id, out);
         }
     }
 
-    /// A page that had been evicted was wanted back. If another page of its unit was too, the unit
-    /// is in use: the rest of it comes back with one action in place of one fault each.
-    fn map_unit_around(&mut self, id: PageId, out: &mut Actions) {
-        let unit = self.config.unit;
-        let first = id.0 / unit * unit;
-        let pages = (first..first + unit).map(PageId);
-        let others = pages.clone().filter(|&page| {
-            page != id && self.pages[page].state == State::Mapped && self.pages[page].has(flag::REFERENCED)
-        });
-        if others.count() == 0 {
+    /// A page that waited out of view is in use. Those around it that wait, too, come back with one
+    /// action in place of one fault each, as far as the policy says so.
+    ///
+    /// *The story:* only a unit of 16 pages came back, and only with its second page. In programs with
+    /// many small objects neighbours are used together, and more of them than that: of clamscan in 80 % of
+    /// its memory a third of the soft faults and waits went with this (33,600 and 24,200 to 19,900 and
+    /// 15,900). At random it costs 50,000 pages that come back for nothing, beside 5,000 soft faults.
+    fn follow(&mut self, id: PageId, out: &mut Actions) {
+        let (group, is_sure) = match self.reclaim.peek().follows() {
+            Follows::Nobody => return,
+            Follows::Unit => (self.config.unit, false),
+            Follows::Around => (AROUND, true),
+        };
+        let first = id.0 / group * group;
+        let pages = (first..first + group).map(PageId);
+        let is_wanted = |page: &PageId| {
+            *page != id && self.pages[*page].state == State::Mapped && self.pages[*page].has(flag::REFERENCED)
+        };
+        if !is_sure && !pages.clone().any(|page| is_wanted(&page)) {
             return;
         }
         for page in pages {
-            if self.pages[page].state == State::Cached && !self.pages[page].has(flag::READ_AHEAD) {
+            let is_told_of = self.pages[page].has(flag::READ_AHEAD) || self.pages[page].has(flag::MARKER);
+            if self.pages[page].state == State::Cached && !is_told_of {
                 let is_tested = self.pages[page].list == ListId::Tested as u8;
                 self.map(page, if is_tested { ListId::Active } else { ListId::Inactive }, out);
             }

@@ -16,7 +16,8 @@
 //! That part goes as others come back, not before: one more read for each of them.
 
 use super::BATCH;
-use super::policy::{Arrival, Away, Place, Policy, Scene, Stamp, Waited};
+use super::chance::Chance;
+use super::policy::{Arrival, Away, Follows, Place, Policy, Scene, Stamp, Waited};
 use crate::list::ListId;
 
 /// Without access bits the active list may be this many times as long as the inactive one, which is
@@ -70,6 +71,8 @@ pub(crate) struct Adaptive {
     turned_down: u32,
     /// A page has come back: what comes new from now on does not come first.
     came_back: bool,
+    /// How many wait out of view for a second chance.
+    chance: Chance,
 }
 
 impl Adaptive {
@@ -111,11 +114,13 @@ impl Policy for Adaptive {
     }
 
     fn touched(&mut self, _: &Scene, _: Waited, _: Stamp) -> Place {
+        self.chance.touched();
         Place::ACTIVE
     }
 
     fn refault(&mut self, scene: &Scene, away: &Away) -> Place {
         self.came_back = true;
+        self.chance.back(scene, away);
         self.judge(scene, away);
         if away.evictions > scene.active {
             return Place::INACTIVE;
@@ -132,6 +137,7 @@ impl Policy for Adaptive {
     /// hundred is a refault. Beside memory that came first and was never used again it read 2.7
     /// times what LRU reads, though it fitted into the rest.)
     fn read_ahead(&mut self, scene: &Scene, away: &Away) {
+        self.chance.back(scene, away);
         self.judge(scene, away);
         if away.evictions > scene.active {
             return;
@@ -143,6 +149,14 @@ impl Policy for Adaptive {
         } else {
             self.turn_down(away);
         }
+    }
+
+    fn kept(&self, scene: &Scene) -> u32 {
+        self.chance.pages(scene)
+    }
+
+    fn follows(&self) -> Follows {
+        if self.chance.tells() { Follows::Around } else { Follows::Unit }
     }
 
     fn replaced(&mut self, scene: &Scene) -> u32 {

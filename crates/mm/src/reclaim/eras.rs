@@ -11,7 +11,7 @@
 //! loops differ only in how much a call looks at; with file pages they would in more.
 
 use super::lists::{Kind, List, PerList};
-use super::policy::{Arrival, Away, Noted, Place, Policy, Scene, Stamp, Waited};
+use super::policy::{Arrival, Away, Follows, Noted, Place, Policy, Scene, Stamp, Waited};
 use super::ratio::{self, Lengths};
 use super::scan::{Era, Round, Shrink};
 use super::{BATCH, PRIORITY_FIRST, Rules, shadow};
@@ -155,8 +155,8 @@ impl Policy for Eras {
         0
     }
 
-    fn maps_units(&self) -> bool {
-        false
+    fn follows(&self) -> Follows {
+        Follows::Nobody
     }
 }
 

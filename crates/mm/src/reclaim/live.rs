@@ -142,7 +142,7 @@ impl<P: SwapIn> Mm<P> {
                 break;
             }
             let scene = self.scene();
-            let (cached, cache) = (scene.cached, self.reclaim.peek().kept(&scene));
+            let (cached, cache) = (scene.cached, self.kept(&scene));
             let staying = self.unmapping - self.leaving;
             let may_try = looks > 0 && self.unmapping < self.tried_at_once();
             let progress = if may_try && self.has_passed() {
@@ -191,6 +191,12 @@ impl<P: SwapIn> Mm<P> {
         self.unmapping == 0 && (self.shrink_cache(out) || self.fail_test() && self.shrink_cache(out))
     }
 
+    /// So many pages may wait in the swap cache.
+    fn kept(&self, scene: &Scene) -> u32 {
+        let kept = self.reclaim.peek().kept(scene);
+        if self.copies_to_take { kept.min(scene.second_chance) } else { kept }
+    }
+
     /// What the policy may know.
     pub(crate) fn scene(&self) -> Scene {
         Scene {
@@ -203,6 +209,7 @@ impl<P: SwapIn> Mm<P> {
             tested: self.lists.len(ListId::Tested),
             windows: self.windows(),
             second_chance: self.second_chance(),
+            evictions: self.stats.pgsteal_anon + self.stats.pgsteal_file,
             activations: self.stats.workingset_activate_anon,
             oldest_test: self.lists.tail(ListId::Tested).map(|id| self.pages.stamp(id)),
             oldest_active: None,

@@ -25,6 +25,7 @@ pub(crate) mod appetite;
 mod arrivals;
 pub mod background;
 mod bits;
+mod chance;
 pub mod counters;
 pub mod direct;
 mod eras;

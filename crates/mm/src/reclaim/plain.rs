@@ -7,7 +7,7 @@
 //! since a page cannot be taken from who waits for it. Neither has an active list.
 
 use super::BATCH;
-use super::policy::{Away, Place, Policy, Scene, Stamp, Waited};
+use super::policy::{Away, Follows, Place, Policy, Scene, Stamp, Waited};
 
 /// `lru` keeps one page in so many out of view.
 const UNVIEWED: u32 = 4;
@@ -47,8 +47,8 @@ impl Policy for Plain {
         if self.looks { (pages / UNVIEWED).max(scene.windows) } else { scene.windows }
     }
 
-    fn maps_units(&self) -> bool {
-        false
+    fn follows(&self) -> Follows {
+        Follows::Nobody
     }
 }
 

@@ -101,6 +101,8 @@ pub(crate) struct Scene {
     pub windows: u32,
     /// Pages that wait for a second chance, windows included, where that is fixed.
     pub second_chance: u32,
+    /// Pages that have left so far.
+    pub evictions: u64,
     /// Refaults so far that made their page active.
     pub activations: u64,
     /// The stamp of the page that is tested longest.
@@ -169,6 +171,16 @@ pub(crate) struct Place {
 impl Place {
     pub const INACTIVE: Place = Place { list: ListId::Inactive, demotes: false };
     pub const ACTIVE: Place = Place { list: ListId::Active, demotes: false };
+}
+
+/// Who comes back into view with a page that waited out of it, unasked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Follows {
+    Nobody,
+    /// The rest of its unit of neighbours, if another page of it was wanted back, too.
+    Unit,
+    /// Those around it: neighbours are used together.
+    Around,
 }
 
 /// What every policy answers. The caller guarantees that lengths are those of the moment.
@@ -251,9 +263,9 @@ pub(crate) trait Policy {
         None
     }
 
-    /// Where two pages of a unit of neighbours were wanted back, the rest follows unasked.
-    fn maps_units(&self) -> bool {
-        true
+    /// Who comes back into view with a page that waited there and is wanted.
+    fn follows(&self) -> Follows {
+        Follows::Unit
     }
 }
 

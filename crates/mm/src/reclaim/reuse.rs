@@ -23,7 +23,7 @@
 
 use super::BATCH;
 use super::arrivals::Arrivals;
-use super::policy::{Arrival, Away, Noted, Place, Policy, Scene, Stamp, Waited};
+use super::policy::{Arrival, Away, Follows, Noted, Place, Policy, Scene, Stamp, Waited};
 use super::regret::Regret;
 use crate::list::ListId;
 
@@ -160,8 +160,8 @@ impl Policy for Reuse {
     }
 
     /// Each page is looked at for itself.
-    fn maps_units(&self) -> bool {
-        false
+    fn follows(&self) -> Follows {
+        Follows::Nobody
     }
 }
 

@@ -26,9 +26,10 @@ const FREE_UNUSED: u32 = 64;
 /// Frames made free at a time where they are taken singly: the kernel's batch (section 8).
 const BATCH_LEAST: u32 = 32;
 /// Pages that wait in the swap cache for their second chance at the least. Where all pages are alike
-/// more are no better judged (else the policy has more wait), and each that is touched there costs two switches of threads: of random touches of 1000M in 900M by eight
-/// threads 176,000 a second were answered with 4096 (and 36,000 soft faults of 800,000 touches),
-/// 255,000 with 1024, 290,000 with 256 and 295,000 with 64.
+/// more are no better judged (where they are not the policy has more wait: `chance`), and each that is
+/// touched there costs two switches of threads: of random touches of 1000M in 900M by eight threads
+/// 176,000 a second were answered with 4096 (and 36,000 soft faults of 800,000 touches), 255,000 with
+/// 1024, 290,000 with 256 and 295,000 with 64.
 const SECOND_CHANCE: u32 = 256;
 /// Besides them wait pages that were read ahead: so many of the largest windows, two for each of a
 /// few streams.

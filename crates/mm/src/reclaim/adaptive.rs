@@ -137,7 +137,6 @@ impl Policy for Adaptive {
     /// hundred is a refault. Beside memory that came first and was never used again it read 2.7
     /// times what LRU reads, though it fitted into the rest.)
     fn read_ahead(&mut self, scene: &Scene, away: &Away) {
-        self.chance.back(scene, away);
         self.judge(scene, away);
         if away.evictions > scene.active {
             return;

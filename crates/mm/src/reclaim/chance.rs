@@ -26,6 +26,9 @@ const MOST_SHARE: u32 = 16;
 const SOFT_FOR_ONE: u64 = 3;
 /// ... if more than one in so many of the near ones is: the rest is noise.
 const NOISE: u64 = 8;
+/// ... and more than one in so many of those that leave is near: of a stream the few that come back by a
+/// fault were read ahead too soon.
+const FEW: u64 = 16;
 /// It grows and shrinks by so much at a time.
 const GROWTH: u32 = 4;
 /// Where it begins: below this nothing is gained, so that it is not for budgets below 16 MiB.
@@ -62,7 +65,7 @@ impl Chance {
         self.soft += 1;
     }
 
-    /// A page comes back.
+    /// A fault brings a page back.
     pub fn back(&mut self, scene: &Scene, away: &Away) {
         let near = scene.budget / NEAR_SHARE;
         if away.evictions <= near {
@@ -103,7 +106,7 @@ impl Chance {
         // Of those not yet back after the first time as large a part would be after the second.
         let alike = far * left / left.saturating_sub(near).max(1);
         let spared = near.saturating_sub(alike);
-        SOFT_FOR_ONE * spared > soft && NOISE * spared > near
+        SOFT_FOR_ONE * spared > soft && NOISE * spared > near && FEW * near > left
     }
 }
 

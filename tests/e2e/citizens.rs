@@ -124,7 +124,7 @@ fn odd_calls(context: &Context) -> Outcome {
 /// much address space.
 fn grows_down(context: &Context) -> Outcome {
     let launch = Launch::new(context, "citizens-grows-down", &context.torture);
-    let launch = launch.args(["grows-down", "--mib", "192", "--expect-cold", "--dir"]);
+    let launch = launch.args(["grows-down", "--mib", "256", "--expect-cold", "--dir"]);
     launch.args([&context.scratch]).ram(160 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
 }
 

@@ -87,10 +87,8 @@ impl Context {
                 break;
             }
         }
-        // What came first may keep half of the budget, which is more than half of some subjects: one run in
-        // twelve of `grows-down` in 160 MiB had 12,600 to 13,600 of 24,576 pages there.
         ensure!(
-            !self.options.expect_cold || resident <= pages - pages / 4,
+            !self.options.expect_cold || resident <= pages / 2,
             "{resident} of {pages} pages are still in RAM after {WALKS_MAX} walks over {} MiB of others",
             self.options.mib
         );

@@ -79,11 +79,11 @@ impl Chance {
         }
         let is_first = self.weighed == 0;
         self.weighed = scene.evictions;
-        self.left = self.left.saturating_add(u32::try_from(left).unwrap_or(u32::MAX));
         if is_first {
             // Those that left lately have not had the time to be back.
-            *self = Chance { weighed: self.weighed, ..Chance::default() };
+            (self.near, self.far, self.soft) = (0, 0, 0);
         } else {
+            self.left = self.left.saturating_add(u32::try_from(left).unwrap_or(u32::MAX));
             self.weigh(scene);
         }
     }
@@ -142,7 +142,7 @@ mod tests {
     /// Half of them are back within the first time, half of the others within the second.
     #[test]
     fn none_wait_for_it_where_all_pages_are_alike() {
-        let mut chance = Chance { pages: 1000, ..Chance::default() };
+        let mut chance = Chance { pages: 1000, weighed: 2000, ..Chance::default() };
         let last = [0; 4].map(|_| after(&mut chance, 1000, 500, 0))[3];
         assert_eq!((last, chance.pages), (100, 0));
     }

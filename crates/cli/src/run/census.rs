@@ -16,6 +16,7 @@ use overspill_engine::shared::state;
 use super::descendants::{Look, of_pid};
 use super::others::OtherRun;
 use super::shared_page::Report as AgentReport;
+use super::sharing::Peak;
 pub use record::{Record, UNKEPT_BYTES};
 
 /// Records that are kept one by one; what later ones reported is added up.
@@ -163,8 +164,7 @@ impl Census {
         gone.into_iter()
             .filter_map(|pid| self.living.remove(&pid))
             .for_each(|record| self.ended.push(record));
-        if anon_bytes + shmem_bytes > self.tree_peak_bytes {
-            (self.tree_peak_bytes, self.tree_peak_shmem_bytes) = (anon_bytes + shmem_bytes, shmem_bytes);
+        if self.note_peak(Peak { bytes: anon_bytes + shmem_bytes, shmem_bytes }) {
             self.tree_peak_table_bytes = sightings.iter().map(|sighting| sighting.table_bytes).sum();
         }
         self.most_at_once = self.most_at_once.max(self.living.len() as u64);
@@ -195,9 +195,13 @@ impl Census {
         self.last_ns = now;
     }
 
-    /// The tree held so much at some time.
-    pub fn note_peak(&mut self, bytes: u64) {
-        self.tree_peak_bytes = self.tree_peak_bytes.max(bytes);
+    /// The tree held so much at some time. Returns whether that is the most by now.
+    pub fn note_peak(&mut self, peak: Peak) -> bool {
+        let is_more = peak.bytes > self.tree_peak_bytes;
+        if is_more {
+            (self.tree_peak_bytes, self.tree_peak_shmem_bytes) = (peak.bytes, peak.shmem_bytes);
+        }
+        is_more
     }
 
     /// So much is there that nobody can page.

@@ -55,6 +55,22 @@ pub struct Told<'a> {
 /// nothing counts elsewhere, as their children tell.
 pub type Loans = BTreeMap<u32, u64>;
 
+/// So much was held at a time, and so much of it was shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// All of it.
+    pub bytes: u64,
+    /// Shared memory.
+    pub shmem_bytes: u64,
+}
+
+impl Peak {
+    /// The one that is larger as a whole.
+    pub fn max(self, other: Peak) -> Peak {
+        if other.bytes > self.bytes { other } else { self }
+    }
+}
+
 /// Bytes of anonymous and of shared memory that others have, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubly {
@@ -83,6 +99,8 @@ pub trait Walker {
     fn spent_ns(&self) -> u64;
     /// The shared memory that a process holds.
     fn shmem_bytes(&self, look: &Look) -> u64;
+    /// The machine's.
+    fn all_shmem_bytes(&self) -> u64;
     /// `None`: nobody tells.
     fn walk(&mut self, look: &Look) -> Option<Walked>;
     /// Has it memory still, as the program that was seen?
@@ -100,6 +118,8 @@ struct Known {
     born: Doubly,
     walked: Option<Walked>,
     walked_ns: u64,
+    /// Its part of shared memory when it was walked.
+    own_shmem_bytes: u64,
     /// What had left RAM when it was walked at this look.
     ///
     /// *The story:* four workers that freed all they had were walked one after the other, and what the
@@ -124,29 +144,33 @@ pub struct Sharing {
     /// Which part of a processor they may take; 0: there was none.
     share: u64,
     /// The most that was likely since the last walk; and whether that agreed.
-    likely_peak_bytes: u64,
+    likely_peak: Peak,
     is_trusted: bool,
     /// Who was walked at this look.
     fresh: BTreeSet<u32>,
+    /// The least of the machine's shared memory since the last walk, and what it has grown by since then.
+    least_shmem_bytes: Option<u64>,
+    more_shmem_bytes: u64,
 }
 
 impl Sharing {
     /// All that live, in the order of their numbers. All are walked if that is paid for and the peak may be
     /// passed, or it is wanted. Returns a peak that is believed, beside what the figures of each add up to.
-    pub fn look(&mut self, looks: &[Look], told: &Told<'_>, walker: &mut impl Walker) -> u64 {
+    pub fn look(&mut self, looks: &[Look], told: &Told<'_>, walker: &mut impl Walker) -> Peak {
         let &Told { peak_bytes, is_wanted, .. } = told;
         self.note(looks, (told.kin, told.loans), walker);
         self.settle(looks);
         // Nobody was seen or walked later than this.
         let now = walker.now();
         let likely = self.likely();
-        self.likely_peak_bytes = self.likely_peak_bytes.max(likely);
+        let shmem_bytes = self.known.values().map(Known::own_shmem).sum();
+        self.likely_peak = self.likely_peak.max(Peak { bytes: likely, shmem_bytes });
         let told = peak_bytes.max(self.least());
         let step = told + (told / STEP_SHARE).max(STEP_BYTES);
         let share = if likely > step { (self.share / 4).max(WALKS_SHARE_MOST) } else { self.share };
         let is_paid = now >= self.walked_ns + (self.spent_ns * share).min(DEBT_MAX_NS);
         if !is_paid || !(self.most(now) > step || is_wanted) {
-            return 0;
+            return Peak::default();
         }
         let before = walker.spent_ns();
         self.walked_ns = self.walk_all(looks, walker);
@@ -157,7 +181,7 @@ impl Sharing {
         self.share = share.clamp(WALKS_SHARE_MOST, WALKS_SHARE_LEAST);
         self.is_trusted = likely.abs_diff(found) <= found / AGREES_SHARE;
         let believed = self.believed(found);
-        self.likely_peak_bytes = 0;
+        self.likely_peak = Peak::default();
         believed
     }
 
@@ -171,9 +195,9 @@ impl Sharing {
     }
 
     /// The most that was likely since the last walk, if that agreed: for want of another one.
-    pub fn believed(&self, found_bytes: u64) -> u64 {
-        let is_near = self.likely_peak_bytes <= found_bytes + found_bytes / BELIEVED_SHARE;
-        if self.is_trusted && is_near { self.likely_peak_bytes } else { 0 }
+    pub fn believed(&self, found_bytes: u64) -> Peak {
+        let is_near = self.likely_peak.bytes <= found_bytes + found_bytes / BELIEVED_SHARE;
+        if self.is_trusted && is_near { self.likely_peak } else { Peak::default() }
     }
 
     fn note(&mut self, looks: &[Look], (kin, loans): (&Kin, &Loans), walker: &impl Walker) {
@@ -207,17 +231,27 @@ impl Sharing {
             }
             known.lent_bytes = loans.get(&look.pid).map(|&bytes| bytes.min(look.anon_bytes));
         }
+        if self.several_share() {
+            let now = walker.all_shmem_bytes();
+            let least = now.min(self.least_shmem_bytes.unwrap_or(now));
+            (self.least_shmem_bytes, self.more_shmem_bytes) = (Some(least), now - least);
+        }
     }
 
     /// What of each is taken to be had by others, too: as much as may be, but what all of a program hold
-    /// is as much as the largest of them does.
+    /// is as much as the largest of them does. What shared memory has grown by since a walk the others may
+    /// have, too; as much of it counts as the machine's has grown by.
+    ///
+    /// *The story:* all of what it had grown by counted for each. Twenty programs that looked at the same
+    /// 60 MiB were walked while they did, and held 669 where the machine had other shared memory as well.
     fn settle(&mut self, looks: &[Look]) {
         let share = self.several_share();
         for known in self.known.values_mut() {
             let shmem_bytes = if share { known.shmem_bytes } else { 0 };
             known.doubly = match known.walked {
                 _ if known.is_gone => known.held(),
-                Some(Walked { doubly: Doubly { anon_bytes, shmem_bytes }, .. }) => {
+                Some(Walked { doubly: Doubly { anon_bytes, .. }, .. }) => {
+                    let shmem_bytes = known.shmem_bytes.saturating_sub(known.own_shmem_bytes);
                     Doubly { anon_bytes: anon_bytes + known.left_bytes, shmem_bytes }.within(known.held())
                 }
                 None if known.is_silent => Doubly::default(),
@@ -227,9 +261,10 @@ impl Sharing {
         let programs: BTreeSet<u32> = looks.iter().map(|look| look.program_pages).collect();
         for program in programs {
             let members = self.known.values_mut().filter(|known| known.program_pages == program);
-            raise(members, |known| known.anon_bytes, |known| &mut known.doubly.anon_bytes);
+            raise(members, 0, |known| known.anon_bytes, |known| &mut known.doubly.anon_bytes);
         }
-        raise(self.known.values_mut(), |known| known.shmem_bytes, |known| &mut known.doubly.shmem_bytes);
+        let (members, more) = (self.known.values_mut(), self.more_shmem_bytes);
+        raise(members, more, |known| known.shmem_bytes, |known| &mut known.doubly.shmem_bytes);
     }
 
     /// Walks those that may have something in common with others. Returns when that was done.
@@ -249,6 +284,8 @@ impl Sharing {
             let held = known.held();
             known.left_bytes = answer.map_or(0, |walked| walked.left_bytes);
             known.walked = answer.map(|walked| Walked { doubly: walked.doubly.within(held), ..walked });
+            let doubly = known.walked.map_or_else(Doubly::default, |walked| walked.doubly);
+            known.own_shmem_bytes = held.shmem_bytes - doubly.shmem_bytes;
             walked.push(look);
         }
         for look in walked {
@@ -260,6 +297,7 @@ impl Sharing {
                 self.fresh.insert(pid);
             }
         }
+        (self.least_shmem_bytes, self.more_shmem_bytes) = (share.then(|| walker.all_shmem_bytes()), 0);
         self.settle(looks);
         walker.now()
     }
@@ -323,13 +361,17 @@ impl Known {
         Doubly { anon_bytes: self.anon_bytes, shmem_bytes: self.shmem_bytes }
     }
 
+    fn own_shmem(&self) -> u64 {
+        self.shmem_bytes - self.doubly.shmem_bytes
+    }
+
     fn least(&self) -> u64 {
-        self.anon_bytes - self.doubly.anon_bytes + self.shmem_bytes - self.doubly.shmem_bytes
+        self.anon_bytes - self.doubly.anon_bytes + self.own_shmem()
     }
 
     fn likely(&self) -> u64 {
         let doubly = self.lent_bytes.filter(|_| !self.is_gone).unwrap_or(self.doubly.anon_bytes);
-        self.anon_bytes - doubly + self.shmem_bytes - self.doubly.shmem_bytes
+        self.anon_bytes - doubly + self.own_shmem()
     }
 
     fn most(&self, now: u64) -> u64 {
@@ -353,18 +395,25 @@ fn born(child: &Look, parent: &Look, shmem_bytes: u64) -> Doubly {
     Doubly { anon_bytes: child.anon_bytes.min(parent.anon_bytes), shmem_bytes }
 }
 
-/// What they have by themselves is together as much as the largest of them holds.
+/// What they have by themselves is together `more` than they are told to have, and as much as the largest
+/// of them holds.
 fn raise<'a>(
     members: impl Iterator<Item = &'a mut Known>,
+    more: u64,
     held: fn(&Known) -> u64,
     doubly: fn(&mut Known) -> &mut u64,
 ) {
     let mut members: Vec<&mut Known> = members.filter(|known| !known.is_gone).collect();
     let own = |known: &mut &mut Known| held(known) - *doubly(known);
     let sum: u64 = members.iter_mut().map(own).sum();
-    let Some(largest) = members.into_iter().max_by_key(|known| held(known)) else { return };
-    let lacks = held(largest).saturating_sub(sum);
-    *doubly(largest) -= lacks.min(*doubly(largest));
+    members.sort_by_key(|known| std::cmp::Reverse(held(known)));
+    let most = members.first().map_or(0, |known| held(known));
+    let mut lacks = most.saturating_sub(sum).max(more);
+    for known in members {
+        let part = lacks.min(*doubly(known));
+        *doubly(known) -= part;
+        lacks -= part;
+    }
 }
 
 #[cfg(test)]
@@ -393,6 +442,7 @@ mod tests {
         walk_ns: u64,
         own_mib: BTreeMap<u32, u64>,
         shmem: BTreeMap<u32, (u64, u64)>,
+        all_shmem_mib: u64,
         ends: BTreeSet<u32>,
         walked: Vec<u32>,
     }
@@ -408,6 +458,10 @@ mod tests {
 
         fn shmem_bytes(&self, look: &Look) -> u64 {
             self.shmem.get(&look.pid).map_or(0, |(held, _)| held * MIB)
+        }
+
+        fn all_shmem_bytes(&self) -> u64 {
+            self.all_shmem_mib * MIB
         }
 
         fn walk(&mut self, look: &Look) -> Option<Walked> {
@@ -439,7 +493,7 @@ mod tests {
             let believed = sharing.look(looks, &told, self);
             self.kin = kin;
             self.sharing = sharing;
-            self.peak_bytes = self.peak_bytes.max(believed).max(self.sharing.least());
+            self.peak_bytes = self.peak_bytes.max(believed.bytes).max(self.sharing.least());
             self.peak_bytes / MIB
         }
 
@@ -518,6 +572,28 @@ mod tests {
         sharing.walk_now(&looks, (&Kin::default(), &Loans::new()), &mut tree);
         assert_eq!([5, 6, 7].map(|pid| sharing.doubly(pid).shmem_bytes / MIB), [9, 9, 0]);
         assert_eq!([5, 6, 7].map(|pid| sharing.walked(pid).is_some()), [true, true, false], "it is alone");
+    }
+
+    /// See [`Sharing::settle`].
+    #[test]
+    fn what_shared_memory_grows_by_may_be_had_by_all() {
+        let looks: Vec<Look> = (5..9).map(|pid| process(pid, 1, SHELL + pid, 1)).collect();
+        let mut tree = Tree::of(&(5..9).map(|pid| (pid, 1)).collect::<Vec<_>>());
+        (tree.all_shmem_mib, tree.walk_ns) = (500, 40 * MS);
+        let all = |held, own| (5..9).map(|pid| (pid, (held, own))).collect();
+        tree.shmem = all(4, 1);
+        assert_eq!(tree.look(0, &looks), 4 + 4);
+        assert_eq!(tree.look(150, &looks), 4 + 4);
+        assert_eq!(tree.walked.len(), 4, "they are old enough");
+        // They look at more of what they have in common, and then each makes some of its own.
+        (tree.shmem, tree.all_shmem_mib) = (all(60, 15), 556);
+        assert_eq!(tree.look(160, &looks), 60 + 4);
+        (tree.shmem, tree.all_shmem_mib) = (all(90, 30), 616);
+        assert_eq!(tree.look(170, &looks), 4 * 31);
+        assert_eq!(tree.walked.len(), 4, "nobody was asked");
+        // Others of the machine have made no more than all of them hold.
+        tree.all_shmem_mib = 5000;
+        assert_eq!(tree.look(180, &looks), 4 * 91);
     }
 
     /// A copy that calls exec any moment has its parent's memory, but nothing that came since.

@@ -702,6 +702,10 @@ impl Walker for Walks<'_> {
         self.extras.shmem_bytes(look)
     }
 
+    fn all_shmem_bytes(&self) -> u64 {
+        machine::shmem_bytes().unwrap_or(0)
+    }
+
     /// What others have, too, of what a process holds: all but its own part, which is what it has with
     /// others divided by their number.
     ///

@@ -11,7 +11,7 @@ const RAM_BYTES: u64 = 64 * MIB;
 
 /// How overspill works inside: what it does by itself on this kernel, what it falls back to on
 /// others, and with a compressed pool that takes all it may, or without any.
-const WAYS: [(&str, &[&str]); 14] = [
+const WAYS: [(&str, &[&str]); 15] = [
     ("default", &[]),
     (NO_MOVE, &["--no-move"]),
     ("no-uring", &["--no-uring"]),
@@ -26,11 +26,18 @@ const WAYS: [(&str, &[&str]); 14] = [
     (OF_RECLAIM[2], &["--reclaim", "fifo"]),
     (OF_RECLAIM[3], &["--reclaim", "kernel-3.10"]),
     (OF_RECLAIM[4], &["--reclaim", "kernel-6.1"]),
+    (OF_RECLAIM[5], &["--reclaim", "dueling"]),
 ];
 
 /// Other reclaim policies than the default: for the subtest whose threads store everywhere.
-const OF_RECLAIM: [&str; 5] =
-    ["reclaim-probing", "reclaim-lru", "reclaim-fifo", "reclaim-kernel-3.10", "reclaim-kernel-6.1"];
+const OF_RECLAIM: [&str; 6] = [
+    "reclaim-probing",
+    "reclaim-lru",
+    "reclaim-fifo",
+    "reclaim-kernel-3.10",
+    "reclaim-kernel-6.1",
+    "reclaim-dueling",
+];
 const UNDER_EACH: &str = "stores";
 /// Mappings of files are managed: for the subtests whose names begin so, and for no others.
 const FILES: &str = "files";

@@ -74,6 +74,6 @@ impl<P: SwapIn> Mm<P> {
         let next = PageId(run.first.0 + run.count);
         !u64::from(next.0).is_multiple_of(CHUNK_PAGES)
             && self.has_passed()
-            && self.lists.tail(ListId::Inactive) == Some(next)
+            && self.lists.is_tail(ListId::Inactive, next)
     }
 }

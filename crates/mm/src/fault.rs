@@ -112,10 +112,10 @@ impl<P: SwapIn> Mm<P> {
 
     /// Puts a page with its first frame where the policy wants it.
     pub(crate) fn admit(&mut self, id: PageId, arrival: Arrival) {
-        let scene = self.scene();
+        let scene = self.part_scene(self.lists.part(id));
         let policy = self.reclaim.get();
         let list = policy.admit(&scene, arrival);
-        policy.arrived(1);
+        policy.arrived(scene.part, 1);
         self.note(id, Noted::Arrived);
         self.enlist(list, id);
     }
@@ -272,11 +272,12 @@ impl<P: SwapIn> Mm<P> {
         self.stats.workingset_refault_anon += 1;
         let evictions = self.clock.wrapping_sub(self.pages[id].prev);
         self.pages[id].prev = crate::page::NONE;
-        let (scene, stamp) = (self.scene_of_use(), self.pages.stamp(id));
+        let (scene, stamp) = (self.scene_of_use(id), self.pages.stamp(id));
+        let evictions = self.lists.part_of(scene.part, u64::from(evictions)) as u32;
         let away = Away { evictions, stamp, failed: self.pages[id].take(flag::TESTED) };
         let place = self.reclaim.get().refault(&scene, &away);
         self.note(id, Noted::Arrived);
-        if self.settle(place) == ListId::Active {
+        if self.settle(id, place) == ListId::Active {
             self.stats.workingset_activate_anon += 1;
             self.pages[id].set(flag::ACTIVATE);
             // The kernel activates a page when it comes back, the pager when it is used.
@@ -409,8 +410,9 @@ impl<P: SwapIn> Mm<P> {
     /// out of turn: for how long they were away says nothing of those that leave in turn.
     fn foretell(&mut self, id: PageId) {
         if !self.config.probe.is_kernel() && !self.is_in_file(id) {
-            let (scene, stamp) = (self.scene(), self.pages.stamp(id));
+            let (scene, stamp) = (self.part_scene(self.lists.part(id)), self.pages.stamp(id));
             let evictions = self.clock.wrapping_sub(self.pages[id].prev);
+            let evictions = self.lists.part_of(scene.part, u64::from(evictions)) as u32;
             let away = Away { evictions, stamp, failed: self.pages[id].has(flag::TESTED) };
             self.reclaim.get().read_ahead(&scene, &away);
         }
@@ -439,11 +441,11 @@ impl<P: SwapIn> Mm<P> {
     /// A page that was read ahead is used, or comes into view in the belief that it will be: gives
     /// the list on which it belongs.
     pub(crate) fn foreseen(&mut self, id: PageId) -> ListId {
-        let (scene, stamp) = (self.scene_of_use(), self.pages.stamp(id));
+        let (scene, stamp) = (self.scene_of_use(id), self.pages.stamp(id));
         let failed = !self.config.probe.is_kernel() && self.pages[id].take(flag::TESTED);
         let place = self.reclaim.get().foreseen(&scene, &Away { evictions: u32::MAX, stamp, failed });
         self.note(id, Noted::Arrived);
-        self.settle(place)
+        self.settle(id, place)
     }
 
     /// Marks the first page, from the wished one on in the order of use, that is being read ahead, or
@@ -502,7 +504,7 @@ impl<P: SwapIn> Mm<P> {
         assert_eq!(self.pages[id].state, State::Swapped, "only a page on swap is read");
         self.pages.set_state(id, State::Reading);
         self.pages[id].clear(flag::LOST);
-        self.reclaim.get().arrived(1);
+        self.reclaim.get().arrived(self.lists.part(id), 1);
         self.take_frames(1);
         self.reading += 1;
     }

@@ -30,6 +30,7 @@ mod mm;
 mod overfull;
 mod pace;
 pub mod page;
+mod part;
 mod passing;
 pub mod pool;
 pub mod probe;

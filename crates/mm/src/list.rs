@@ -4,6 +4,7 @@
 //! deterministic.
 
 use crate::page::{NO_LIST, NONE, PageTable};
+use crate::part::{PARTS, Part};
 use crate::types::PageId;
 
 /// The lists, by index into [`Lists`].
@@ -38,30 +39,75 @@ struct Ends {
     len: u32,
 }
 
-/// All lists of one `mm`.
-pub(crate) struct Lists([Ends; LISTS]);
-
-impl Default for Lists {
-    fn default() -> Self {
-        Lists([Ends { head: NONE, tail: NONE, len: 0 }; LISTS])
-    }
+/// All lists of one `mm`, the first two of them by part where memory is divided.
+pub(crate) struct Lists {
+    ends: [[Ends; PARTS]; LISTS],
+    is_divided: bool,
 }
 
 impl Lists {
+    /// Empty lists, of parts or not.
+    pub fn new(is_divided: bool) -> Lists {
+        Lists { ends: [[Ends { head: NONE, tail: NONE, len: 0 }; PARTS]; LISTS], is_divided }
+    }
+
+    /// The part that the page belongs to.
+    pub fn part(&self, id: PageId) -> Part {
+        if self.is_divided { Part::of(id) } else { Part::Rest }
+    }
+
+    /// `count` for one of the parts.
+    pub fn part_of(&self, part: Part, count: u64) -> u64 {
+        if self.is_divided { part.of_all(count) } else { count }
+    }
+
+    /// Where it is linked.
+    fn place(&self, list: u8, id: PageId) -> (usize, usize) {
+        let has_parts = list == ListId::Inactive as u8 || list == ListId::Active as u8;
+        (usize::from(list), if has_parts { self.part(id) as usize } else { 0 })
+    }
+
     /// Pages on the list.
     pub fn len(&self, list: ListId) -> u32 {
-        self.0[list as usize].len
+        self.ends[list as usize].iter().map(|ends| ends.len).sum()
     }
 
-    /// The oldest page.
+    /// ... of one part, of a list that has parts.
+    pub fn part_len(&self, list: ListId, part: Part) -> u32 {
+        self.ends[list as usize][part as usize].len
+    }
+
+    /// The oldest page; where there are parts, of the one that has most for its share: active pages, or
+    /// frames.
     pub fn tail(&self, list: ListId) -> Option<PageId> {
-        some(self.0[list as usize].tail)
+        if !self.is_divided {
+            return some(self.ends[list as usize][0].tail);
+        }
+        let held = |part: Part| match list {
+            ListId::Inactive => self.part_len(ListId::Inactive, part) + self.part_len(ListId::Active, part),
+            _ => self.part_len(list, part),
+        };
+        let has_any = |part: &Part| self.part_len(list, *part) > 0;
+        let fullest = Part::ALL
+            .into_iter()
+            .filter(has_any)
+            .max_by_key(|&part| held(part) * (Part::Rest.share() / part.share()));
+        fullest.and_then(|part| self.part_tail(list, part))
     }
 
-    /// The newest page.
-    #[cfg(test)]
-    pub fn head(&self, list: ListId) -> Option<PageId> {
-        some(self.0[list as usize].head)
+    /// The oldest page of one part.
+    pub fn part_tail(&self, list: ListId, part: Part) -> Option<PageId> {
+        some(self.ends[list as usize][part as usize].tail)
+    }
+
+    /// Is it the oldest page of its part?
+    pub fn is_tail(&self, list: ListId, id: PageId) -> bool {
+        self.part_tail(list, self.part(id)) == Some(id)
+    }
+
+    /// The newest page of one part.
+    pub fn part_head(&self, list: ListId, part: Part) -> Option<PageId> {
+        some(self.ends[list as usize][part as usize].head)
     }
 
     /// The page after `id`, towards the tail.
@@ -72,18 +118,21 @@ impl Lists {
 
     /// Puts a page, which must be on no list, at the head.
     pub fn push_head(&mut self, pages: &mut PageTable, list: ListId, id: PageId) {
-        self.link(pages, list as u8, NONE, id, self.0[list as usize].head);
+        let (index, part) = self.place(list as u8, id);
+        self.link(pages, list as u8, NONE, id, self.ends[index][part].head);
     }
 
     /// Puts a page, which must be on no list, at the tail.
     pub fn push_tail(&mut self, pages: &mut PageTable, list: ListId, id: PageId) {
-        self.link(pages, list as u8, self.0[list as usize].tail, id, NONE);
+        let (index, part) = self.place(list as u8, id);
+        self.link(pages, list as u8, self.ends[index][part].tail, id, NONE);
     }
 
     /// Puts a page, which must be on no list, directly before `next`: as if it had come there just after it.
     pub fn insert_before(&mut self, pages: &mut PageTable, next: PageId, id: PageId) {
         let (list, prev) = (pages[next].list, pages[next].prev);
         assert_ne!(list, NO_LIST, "the neighbour is on a list");
+        assert_eq!(self.part(next), self.part(id), "neighbours are of one part");
         self.link(pages, list, prev, id, next.0);
     }
 
@@ -92,7 +141,8 @@ impl Lists {
         let page = &mut pages[id];
         assert_eq!(page.list, NO_LIST, "a page is on at most one list");
         (page.list, page.prev, page.next) = (list, prev, next);
-        let ends = &mut self.0[list as usize];
+        let (index, part) = self.place(list, id);
+        let ends = &mut self.ends[index][part];
         match some(prev) {
             Some(before) => pages[before].next = id.0,
             None => ends.head = id.0,
@@ -110,7 +160,8 @@ impl Lists {
         if page.list == NO_LIST {
             return;
         }
-        let ends = &mut self.0[page.list as usize];
+        let (index, part) = self.place(page.list, id);
+        let ends = &mut self.ends[index][part];
         let (prev, next) = (page.prev, page.next);
         (page.list, page.prev, page.next) = (NO_LIST, NONE, NONE);
         match some(prev) {
@@ -138,7 +189,7 @@ mod tests {
     fn lists_agree_with_vectors() {
         let mut pages = PageTable::default();
         let first = pages.lookup_or_create(SpaceId(0), Vpn(0));
-        let mut lists = Lists::default();
+        let mut lists = Lists::new(false);
         let mut model: [Vec<u32>; 2] = [Vec::new(), Vec::new()];
         let kinds = [ListId::Inactive, ListId::Active];
         let mut seed = 9u32;
@@ -169,7 +220,7 @@ mod tests {
                 assert_eq!(lists.len(*list) as usize, model.len());
                 assert_eq!(lists.tail(*list).map(|id| id.0), model.last().copied());
                 let mut walk = Vec::new();
-                let mut at = lists.head(*list);
+                let mut at = lists.part_head(*list, Part::Rest);
                 while let Some(id) = at {
                     walk.push(id.0);
                     at = lists.next(&pages, id);
@@ -177,5 +228,29 @@ mod tests {
                 assert_eq!(&walk, model);
             }
         }
+    }
+
+    /// Each part is a list of its own, and the one that has most for its share gives the next page.
+    #[test]
+    fn the_fullest_part_gives_the_next_page() {
+        let mut pages = PageTable::default();
+        let first = (0..64).map(|chunk| pages.lookup_or_create(SpaceId(0), Vpn(chunk * 512))).min().unwrap();
+        let mut of = [const { Vec::new() }; PARTS];
+        (0..64 * 512).map(|index| PageId(first.0 + index)).for_each(|id| of[Part::of(id) as usize].push(id));
+        let [rest, small, other] = of;
+        let mut lists = Lists::new(true);
+        for &id in rest.iter().take(300).chain(&small[..11]).chain(&other[..10]) {
+            lists.push_head(&mut pages, ListId::Inactive, id);
+        }
+        assert_eq!(lists.len(ListId::Inactive), 321);
+        assert_eq!(lists.tail(ListId::Inactive), Some(small[0]), "eleven are more than a thirtieth of 300");
+        lists.remove(&mut pages, small[0]);
+        // What is active counts, too.
+        lists.push_head(&mut pages, ListId::Active, rest[300]);
+        assert_eq!(lists.tail(ListId::Inactive), Some(rest[0]));
+        lists.push_head(&mut pages, ListId::Active, other[10]);
+        assert_eq!(lists.tail(ListId::Inactive), Some(other[0]));
+        assert_eq!(lists.tail(ListId::Active), Some(other[10]), "of the active ones that part has most");
+        assert!(lists.is_tail(ListId::Inactive, small[1]) && !lists.is_tail(ListId::Inactive, small[2]));
     }
 }

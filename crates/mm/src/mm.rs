@@ -259,18 +259,19 @@ impl<P: SwapIn> Mm<P> {
         assert!(config.low <= config.high && config.high <= config.budget, "low <= high <= budget");
         assert!((1..=config.budget).contains(&config.swap_in_frames), "a fault needs a frame, and gets it");
         assert!(config.write_max > 0 && config.read_max > 0 && config.fill_max > 0);
+        let reclaim = Reclaim::new(&config);
         Mm {
             config,
             asked: config,
             policy,
             now: 0,
             pages: PageTable::default(),
-            lists: Lists::default(),
+            lists: Lists::new(reclaim.is_divided()),
             regions: Regions::new(),
             areas: first_area(&config),
             ios: Vec::new(),
             ios_free: Vec::new(),
-            reclaim: Reclaim::new(&config),
+            reclaim,
             pace: Pace::default(),
             waiting: Waiting::default(),
             held: 0,

@@ -76,6 +76,11 @@ pub(crate) struct Adaptive {
 }
 
 impl Adaptive {
+    /// So many pages are active, of which nothing is known.
+    pub fn take_over(&mut self, active: u32) {
+        (self.unproven, self.due, self.doubt, self.came_back) = (active, 0, 0, true);
+    }
+
     /// Does the page come back so soon that it is to take the place of another?
     fn is_surely_soon(&self, scene: &Scene, evictions: u32) -> bool {
         u64::from(self.doubt) * u64::from(evictions) <= u64::from(DOUBT_FROM) * u64::from(scene.active)

@@ -16,6 +16,7 @@ use super::ratio::{self, Lengths};
 use super::scan::{Era, Round, Shrink};
 use super::{BATCH, PRIORITY_FIRST, Rules, shadow};
 use crate::list::ListId;
+use crate::part::Part;
 use crate::types::RegionKind;
 
 /// A loop under way, and which rules.
@@ -111,7 +112,7 @@ impl Policy for Eras {
     }
 
     /// A page's stamp counts the touches that were seen since it arrived.
-    fn stamp(&self, noted: Noted) -> Option<Stamp> {
+    fn stamp(&self, _: Part, noted: Noted) -> Option<Stamp> {
         Some(Stamp::from(noted == Noted::Touched))
     }
 

@@ -14,6 +14,7 @@ use crate::event::{Action, Actions, Event, Run};
 use crate::list::ListId;
 use crate::mm::{ANSWERED, IoKind, Mm};
 use crate::page::{State, flag};
+use crate::part::Part;
 use crate::readahead::SwapIn;
 use crate::reclaim::BATCH;
 use crate::reclaim::policy::{Noted, Place, Scene, Waited};
@@ -132,7 +133,7 @@ impl<P: SwapIn> Mm<P> {
         let mut looks = 3 * (self.lists.len(ListId::Inactive) + self.lists.len(ListId::Active)) + BATCH;
         let scene = self.scene();
         let count = self.reclaim.get().begin(&scene, !was_reclaiming);
-        self.deactivate(count, &mut looks);
+        self.deactivate(count, None, &mut looks);
         self.test(out);
         self.expel_for_window(&mut looks, out);
         let was_short = self.lacking(goal) > 0;
@@ -213,20 +214,51 @@ impl<P: SwapIn> Mm<P> {
             activations: self.stats.workingset_activate_anon,
             oldest_test: self.lists.tail(ListId::Tested).map(|id| self.pages.stamp(id)),
             oldest_active: None,
+            part: Part::Rest,
             kept_free: self.high(),
         }
     }
 
-    /// The same where a page was used again.
-    pub(crate) fn scene_of_use(&mut self) -> Scene {
-        let oldest_active = self.oldest_idle().map(|id| self.pages.stamp(id));
-        Scene { oldest_active, ..self.scene() }
+    /// The same of one part of memory, which is all where it is not divided.
+    pub(crate) fn part_scene(&self, part: Part) -> Scene {
+        let scene = self.scene();
+        let of_all = |count: u32| self.lists.part_of(part, u64::from(count)) as u32;
+        Scene {
+            part,
+            budget: of_all(scene.budget),
+            inactive: self.lists.part_len(ListId::Inactive, part),
+            active: self.lists.part_len(ListId::Active, part),
+            cached: of_all(scene.cached),
+            windows: of_all(scene.windows),
+            second_chance: of_all(scene.second_chance),
+            kept_free: of_all(scene.kept_free),
+            evictions: self.lists.part_of(part, scene.evictions),
+            ..scene
+        }
     }
 
-    /// The oldest active page, where they are ranked, if its bit is not set. Those that were used since
+    /// The same where a page was used again.
+    pub(crate) fn scene_of_use(&mut self, id: PageId) -> Scene {
+        let part = self.lists.part(id);
+        let oldest_active = match self.reclaim.peek().ranks_active(part) {
+            false => None,
+            true if self.config.probe.tells_uses() => self.oldest_idle(),
+            true => self.lists.part_tail(ListId::Active, part),
+        };
+        let oldest_active = oldest_active.map(|id| self.pages.stamp(id));
+        Scene { oldest_active, ..self.part_scene(part) }
+    }
+
+    /// The part whose page is the next to leave.
+    fn part_of_next(&self) -> Part {
+        let next = self.lists.tail(ListId::Inactive).or_else(|| self.lists.tail(ListId::Active));
+        next.map_or(Part::Rest, |id| self.lists.part(id))
+    }
+
+    /// The oldest active page, where bits rank them, if its own is not set. Those that were used since
     /// they were last looked at are the youngest now; not too many at a time.
     fn oldest_idle(&mut self) -> Option<PageId> {
-        if !self.reclaim.peek().ranks_active() {
+        if !self.config.probe.tells_uses() || !self.reclaim.peek().ranks_active(Part::Rest) {
             return None;
         }
         for _ in 0..LOOKED_PAST {
@@ -243,23 +275,24 @@ impl<P: SwapIn> Mm<P> {
 
     /// Something happens to a page: the policy may note it.
     pub(crate) fn note(&mut self, id: PageId, what: Noted) {
-        if let Some(stamp) = self.reclaim.peek().stamp(what) {
+        if let Some(stamp) = self.reclaim.peek().stamp(self.lists.part(id), what) {
             self.pages.set_stamp(id, stamp);
         }
     }
 
     /// A page was touched out of view, with its frame: gives the list on which it belongs.
     pub(crate) fn touched(&mut self, id: PageId, waited: Waited) -> ListId {
-        let (scene, stamp) = (self.scene_of_use(), self.pages.stamp(id));
+        let (scene, stamp) = (self.scene_of_use(id), self.pages.stamp(id));
         let place = self.reclaim.get().touched(&scene, waited, stamp);
         self.note(id, Noted::Touched);
-        self.settle(place)
+        self.settle(id, place)
     }
 
     /// Makes room on the list for a page that is about to go there.
-    pub(crate) fn settle(&mut self, place: Place) -> ListId {
-        if place.demotes && self.reclaim.peek().ranks_active() {
-            self.replace_oldest();
+    pub(crate) fn settle(&mut self, id: PageId, place: Place) -> ListId {
+        let part = self.lists.part(id);
+        if place.demotes && self.reclaim.peek().ranks_active(part) {
+            self.replace_oldest(part);
         } else if place.demotes {
             let id = self.lists.tail(ListId::Tested).expect("only who is tested makes room");
             self.lists.remove(&mut self.pages, id);
@@ -476,10 +509,12 @@ impl<P: SwapIn> Mm<P> {
     /// Takes the oldest inactive page and its inactive neighbours out of the program's view. False
     /// when there is none.
     pub(crate) fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
-        let scene = self.scene();
+        let part = self.part_of_next();
+        self.hand_back(part);
+        let scene = self.part_scene(part);
         let count = self.reclaim.get().deactivates(&scene);
-        self.deactivate(count, looks);
-        self.replace(looks);
+        self.deactivate(count, Some(part), looks);
+        self.replace(part, looks);
         let Some(id) = self.oldest(looks) else { return false };
         *looks = looks.saturating_sub(1);
         if self.config.probe.tells_uses() {
@@ -520,9 +555,10 @@ impl<P: SwapIn> Mm<P> {
         for page in run.pages().filter(|&page| Some(page) != counted) {
             self.count_scan(page);
         }
-        let scene = self.scene();
+        let part = self.lists.part(run.first);
+        let scene = self.part_scene(part);
         let count = self.reclaim.get().follow(&scene, run.count);
-        self.deactivate(count, looks);
+        self.deactivate(count, Some(part), looks);
         out.push(Action::Unmap { run });
         true
     }
@@ -549,7 +585,7 @@ impl<P: SwapIn> Mm<P> {
             return None;
         }
         // Of the active ones somebody may be used no more; the policy did not say so.
-        self.deactivate(BATCH, looks);
+        self.deactivate(BATCH, None, looks);
         if let Some(id) = self.oldest_unanswered() {
             return Some(id);
         }
@@ -595,7 +631,7 @@ impl<P: SwapIn> Mm<P> {
         let together = run.count < UNMAP_MAX.min(self.tried_at_once())
             && !self.config.probe.tells_uses()
             && !next.0.is_multiple_of(CHUNK_PAGES as u32)
-            && self.lists.tail(ListId::Inactive) == Some(next)
+            && self.lists.is_tail(ListId::Inactive, next)
             && !self.answered.contains(&next);
         together.then_some(next)
     }
@@ -612,7 +648,7 @@ impl<P: SwapIn> Mm<P> {
             // The bit stands for the touch that would have been seen out of view. It was to make
             // room, perhaps, and has not.
             page.clear(flag::TESTED | flag::MAKES_ROOM);
-            let ranks = self.reclaim.peek().ranks_active();
+            let ranks = self.reclaim.peek().ranks_active(Part::Rest);
             self.touched(id, if ranks { Waited::Nowhere } else { Waited::ToLeave })
         } else if self.config.early || page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;
@@ -627,10 +663,14 @@ impl<P: SwapIn> Mm<P> {
         true
     }
 
-    /// Moves pages from the active to the inactive list.
-    fn deactivate(&mut self, count: u32, looks: &mut u32) {
+    /// Moves pages, of one part or of whichever has most, from the active to the inactive list.
+    fn deactivate(&mut self, count: u32, part: Option<Part>, looks: &mut u32) {
         for _ in 0..count.min(self.lists.len(ListId::Active)) {
-            let Some(id) = self.oldest_idle().or_else(|| self.lists.tail(ListId::Active)) else { return };
+            let oldest = |mm: &Self| match part {
+                Some(part) => mm.lists.part_tail(ListId::Active, part),
+                None => mm.lists.tail(ListId::Active),
+            };
+            let Some(id) = self.oldest_idle().or_else(|| oldest(self)) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;
@@ -642,11 +682,22 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
+    /// Moves the youngest active pages of a part, as many as the policy says, to the tail of its inactive
+    /// list: the older, the sooner they leave.
+    fn hand_back(&mut self, part: Part) {
+        let scene = self.part_scene(part);
+        for _ in 0..self.reclaim.get().handed_back(&scene) {
+            let Some(id) = self.lists.part_head(ListId::Active, part) else { return };
+            self.lists.remove(&mut self.pages, id);
+            self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
+        }
+    }
+
     /// Moves active pages that make room for others to the tail of the inactive list.
-    fn replace(&mut self, looks: &mut u32) {
-        let scene = self.scene();
+    fn replace(&mut self, part: Part, looks: &mut u32) {
+        let scene = self.part_scene(part);
         for _ in 0..self.reclaim.get().replaced(&scene) {
-            if !self.replace_oldest() {
+            if !self.replace_oldest(part) {
                 return;
             }
             *looks = looks.saturating_sub(1);
@@ -654,8 +705,8 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// The oldest active page makes room for another. False: there is none.
-    fn replace_oldest(&mut self) -> bool {
-        let Some(id) = self.lists.tail(ListId::Active) else { return false };
+    fn replace_oldest(&mut self, part: Part) -> bool {
+        let Some(id) = self.lists.part_tail(ListId::Active, part) else { return false };
         self.stats.pgrefill += 1;
         self.stats.pgdeactivate += 1;
         self.pages[id].set(flag::TESTED | flag::MAKES_ROOM);

@@ -2,11 +2,11 @@
 //!
 //! `live` is what the pager does, and the simulator's kernels: it takes pages out of view, writes
 //! and frees them. Which ones is a policy's, by name ([`policy::Choice`]), one file each: `adaptive`
-//! (the default), `reuse` (the default where accessed bits are told), `probing`, `plain` (lru, fifo),
-//! `eras` (a kernel's two lists), `bits` (a kernel's with accessed bits). `arrivals` and `regret` are
-//! what `reuse` and `probing` share, `chance` how many pages wait for a second chance. `appetite` says
-//! how many frames are kept free for them, `streams` what a stream leaves behind, `newcomers` and
-//! `ageing` what a kernel's lists do with accessed bits.
+//! (the default), `reuse` (the default where accessed bits are told), `dueling` (both contend), `probing`,
+//! `plain` (lru, fifo), `eras` (a kernel's two lists), `bits` (a kernel's with accessed bits). `arrivals`
+//! and `regret` are what `reuse` and `probing` share, `chance` how many pages wait for a second chance.
+//! `appetite` says how many frames are kept free for them, `streams` what a stream leaves behind,
+//! `newcomers` and `ageing` what a kernel's lists do with accessed bits.
 //!
 //! Everything else here is the kernel's reclaim as values that can be put side by side
 //! (specification, section 5): a machine of its own, [`node::Node`], that knows pages by number,
@@ -29,6 +29,7 @@ mod bits;
 mod chance;
 pub mod counters;
 pub mod direct;
+mod dueling;
 mod eras;
 pub mod fractions;
 pub mod lists;

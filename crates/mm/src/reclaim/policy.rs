@@ -11,6 +11,7 @@
 
 use super::adaptive::Adaptive;
 use super::bits::Bits;
+use super::dueling::Dueling;
 use super::eras::Eras;
 use super::plain::Plain;
 use super::probing::Probing;
@@ -18,6 +19,7 @@ use super::reuse::Reuse;
 use super::scan::Era;
 use crate::list::ListId;
 use crate::mm::Config;
+use crate::part::Part;
 use crate::types::{Nanos, RegionKind};
 
 /// A policy by name.
@@ -26,6 +28,8 @@ pub enum Choice {
     /// Two lists; what comes back is active (`super::adaptive`).
     #[default]
     Adaptive,
+    /// The better of two, by trying both (`super::dueling`).
+    Dueling,
     /// Pages in use are tested, by taking them out of view (`super::probing`).
     Probing,
     /// In the order of the touches that are seen (`super::plain`).
@@ -38,8 +42,9 @@ pub enum Choice {
 
 impl Choice {
     /// Every policy, the default first.
-    pub const ALL: [Choice; 9] = [
+    pub const ALL: [Choice; 10] = [
         Choice::Adaptive,
+        Choice::Dueling,
         Choice::Probing,
         Choice::Lru,
         Choice::Fifo,
@@ -55,6 +60,7 @@ impl Choice {
     pub const fn name(self) -> &'static str {
         match self {
             Choice::Adaptive => "adaptive",
+            Choice::Dueling => "dueling",
             Choice::Probing => "probing",
             Choice::Lru => "lru",
             Choice::Fifo => "fifo",
@@ -110,6 +116,8 @@ pub(crate) struct Scene {
     /// The stamp of the oldest active page, where a page is used again and the policy ranks them
     /// ([`Policy::ranks_active`]); `None`, too, if all that were looked at are in use.
     pub oldest_active: Option<Stamp>,
+    /// Of which part of memory this is; its own numbers, but for `tested` and `oldest_test`.
+    pub part: Part,
     /// Frames that are kept free.
     pub kept_free: u32,
 }
@@ -206,8 +214,8 @@ pub(crate) trait Policy {
     }
 
     /// Are the active pages in the order of the last use that is known of each? Then the oldest is
-    /// looked at before a page that is used again is placed. (With accessed bits only.)
-    fn ranks_active(&self) -> bool {
+    /// looked at before a page that is used again is placed.
+    fn ranks_active(&self, _: Part) -> bool {
         false
     }
 
@@ -222,6 +230,11 @@ pub(crate) trait Policy {
     /// So many active pages become inactive before the next ones of the inactive tail are looked
     /// at.
     fn deactivates(&mut self, scene: &Scene) -> u32;
+
+    /// So many of the youngest active pages become the oldest inactive ones, before that.
+    fn handed_back(&mut self, _: &Scene) -> u32 {
+        0
+    }
 
     /// So many of the oldest active pages make room for others: they are the next to be taken out
     /// of view.
@@ -252,14 +265,14 @@ pub(crate) trait Policy {
     /// A page that was to be tested is dropped, since it holds zeroes: its next touch fills it.
     fn emptied(&mut self) {}
 
-    /// Pages get frames, for a fault or ahead of it.
-    fn arrived(&mut self, _pages: u32) {}
+    /// Pages of a part get frames, for a fault or ahead of it.
+    fn arrived(&mut self, _: Part, _pages: u32) {}
 
     /// A fault had to wait for bytes: of the device, or of the compressed pool.
     fn paid(&mut self, _cheap: bool) {}
 
-    /// What is to be noted of a page to which this happens now, if anything is.
-    fn stamp(&self, _: Noted) -> Option<Stamp> {
+    /// What is to be noted of a page of that part to which this happens now, if anything is.
+    fn stamp(&self, _: Part, _: Noted) -> Option<Stamp> {
         None
     }
 
@@ -274,6 +287,7 @@ pub(crate) trait Policy {
 pub(crate) enum Reclaim {
     Adaptive(Adaptive),
     Reuse(Reuse),
+    Dueling(Dueling),
     Probing(Probing),
     Plain(Plain),
     Eras(Eras),
@@ -287,8 +301,11 @@ impl Reclaim {
             return Reclaim::Bits(Bits::new(config.early, config.scale));
         }
         match config.reclaim {
-            Choice::Adaptive if config.probe.tells_uses() => Reclaim::Reuse(Reuse::new(config.budget)),
+            Choice::Adaptive | Choice::Dueling if config.probe.tells_uses() => {
+                Reclaim::Reuse(Reuse::by_bits(config.budget))
+            }
             Choice::Adaptive => Reclaim::Adaptive(Adaptive::default()),
+            Choice::Dueling => Reclaim::Dueling(Dueling::new(config.budget)),
             Choice::Probing => Reclaim::Probing(Probing::new(config.budget)),
             Choice::Lru => Reclaim::Plain(Plain::lru()),
             Choice::Fifo => Reclaim::Plain(Plain::fifo()),
@@ -296,11 +313,17 @@ impl Reclaim {
         }
     }
 
+    /// Are there parts of memory ([`crate::part`])?
+    pub fn is_divided(&self) -> bool {
+        matches!(self, Reclaim::Dueling(_))
+    }
+
     /// The policy behind the enum; the match is the only one.
     pub fn get(&mut self) -> &mut dyn Policy {
         match self {
             Reclaim::Adaptive(policy) => policy,
             Reclaim::Reuse(policy) => policy,
+            Reclaim::Dueling(policy) => policy,
             Reclaim::Probing(policy) => policy,
             Reclaim::Plain(policy) => policy,
             Reclaim::Eras(policy) => policy,
@@ -313,6 +336,7 @@ impl Reclaim {
         match self {
             Reclaim::Adaptive(policy) => policy,
             Reclaim::Reuse(policy) => policy,
+            Reclaim::Dueling(policy) => policy,
             Reclaim::Probing(policy) => policy,
             Reclaim::Plain(policy) => policy,
             Reclaim::Eras(policy) => policy,
@@ -357,7 +381,7 @@ mod tests {
                     second_chance: 32,
                     ..Scene::default()
                 };
-                policy.arrived(below(40));
+                policy.arrived(Part::Rest, below(40));
                 policy.paid(below(2) == 0);
                 assert!(policy.tests(&scene) <= scene.active, "{choice:?}");
                 assert!(policy.kept(&scene) <= 1024, "{choice:?}");

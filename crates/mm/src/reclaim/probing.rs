@@ -44,6 +44,7 @@ use super::arrivals::Arrivals;
 use super::policy::{Arrival, Away, Noted, Place, Policy, Scene, Stamp, Waited};
 use super::regret::Regret;
 use crate::list::ListId;
+use crate::part::Part;
 
 /// Frames for pages that pass through: at the least one in so many, but not more than the second
 /// number unless that is learnt.
@@ -319,7 +320,7 @@ impl Policy for Probing {
         self.credit -= EMPTIED;
     }
 
-    fn arrived(&mut self, pages: u32) {
+    fn arrived(&mut self, _: Part, pages: u32) {
         self.arrivals.add(pages);
     }
 
@@ -330,7 +331,7 @@ impl Policy for Probing {
         self.credit = (self.credit + earned).min(most);
     }
 
-    fn stamp(&self, _: Noted) -> Option<Stamp> {
+    fn stamp(&self, _: Part, _: Noted) -> Option<Stamp> {
         Some(self.arrivals.now())
     }
 }
@@ -346,9 +347,9 @@ mod tests {
     #[test]
     fn who_comes_back_sooner_than_the_oldest_test_takes_its_place() {
         let mut policy = Probing::new(1000);
-        policy.arrived(500);
+        policy.arrived(Part::Rest, 500);
         let stamp = policy.arrivals.now();
-        policy.arrived(100);
+        policy.arrived(Part::Rest, 100);
         policy.credit = SOFT;
         let away = Away { evictions: 0, stamp, failed: false };
         let tested = |ago: u16| Scene { oldest_test: Some(600 - ago), ..scene() };
@@ -359,7 +360,7 @@ mod tests {
     #[test]
     fn tests_fail_when_they_last_longer_than_pages_are_away() {
         let mut policy = Probing::new(1000);
-        policy.arrived(500);
+        policy.arrived(Part::Rest, 500);
         for _ in 0..100 {
             policy.refault(&scene(), &Away { evictions: 0, stamp: 300, failed: false });
         }
@@ -402,7 +403,7 @@ mod tests {
     #[test]
     fn tests_that_were_wrong_earn_less() {
         let mut policy = Probing::new(1000);
-        policy.arrived(500);
+        policy.arrived(Part::Rest, 500);
         let soon = Away { evictions: 0, stamp: 400, failed: true };
         (0..500).for_each(|_| _ = policy.refault(&scene(), &soon));
         assert_eq!(policy.earned, *EARNED.start());
@@ -415,7 +416,7 @@ mod tests {
     #[test]
     fn where_those_come_back_that_made_room_one_in_sixteen_is_tried() {
         let mut policy = Probing::new(1000);
-        policy.arrived(2000);
+        policy.arrived(Part::Rest, 2000);
         let old = Scene { oldest_test: Some(0), ..scene() };
         let driven_out = |policy: &mut Probing, failed: bool| {
             let back = Away { evictions: 0, stamp: 1000, failed };
@@ -425,7 +426,7 @@ mod tests {
         (0..4).for_each(|_| _ = driven_out(&mut policy, true));
         let tried = driven_out(&mut policy, false);
         assert!((5..=40).contains(&tried), "{tried}");
-        policy.arrived(3000);
+        policy.arrived(Part::Rest, 3000);
         let late = Away { evictions: 0, stamp: 500, failed: true };
         let before = policy.regret.back();
         policy.refault(&old, &late);
@@ -437,7 +438,7 @@ mod tests {
     #[test]
     fn without_credit_the_oldest_active_page_makes_room_untested() {
         let mut policy = Probing::new(1000);
-        policy.arrived(1000);
+        policy.arrived(Part::Rest, 1000);
         let none = Scene { tested: 0, oldest_test: None, ..scene() };
         let soon = Away { evictions: 0, stamp: 100, failed: false };
         assert_eq!(policy.refault(&none, &soon), Place::ACTIVE);
@@ -449,7 +450,7 @@ mod tests {
     #[test]
     fn those_that_pass_through_grow_where_pages_come_back_at_once() {
         let mut policy = Probing::new(1000);
-        policy.arrived(500);
+        policy.arrived(Part::Rest, 500);
         let scene = Scene { oldest_test: Some(499), ..scene() };
         assert!(!policy.fails(&scene), "forty pass through, as they may");
         let at_once = Away { evictions: 0, stamp: 400, failed: false };
@@ -466,7 +467,7 @@ mod tests {
     #[test]
     fn those_that_pass_through_do_not_grow_for_what_would_be_out_all_the_same() {
         let mut policy = Probing::new(1000);
-        policy.arrived(2000);
+        policy.arrived(Part::Rest, 2000);
         let scene = Scene { inactive: 250, active: 750, ..scene() };
         let ago = |arrivals: u16| Away { evictions: 0, stamp: 2000 - arrivals, failed: false };
         policy.refault(&scene, &ago(334));

@@ -51,6 +51,11 @@ impl Lists {
         Lists { ends: [[Ends { head: NONE, tail: NONE, len: 0 }; PARTS]; LISTS], is_divided }
     }
 
+    /// Are there parts?
+    pub fn is_divided(&self) -> bool {
+        self.is_divided
+    }
+
     /// The part that the page belongs to.
     pub fn part(&self, id: PageId) -> Part {
         if self.is_divided { Part::of(id) } else { Part::Rest }
@@ -69,7 +74,8 @@ impl Lists {
 
     /// Pages on the list.
     pub fn len(&self, list: ListId) -> u32 {
-        self.ends[list as usize].iter().map(|ends| ends.len).sum()
+        let [rest, first, second] = &self.ends[list as usize];
+        rest.len + first.len + second.len
     }
 
     /// ... of one part, of a list that has parts.

@@ -199,6 +199,7 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// What the policy may know.
+    #[inline(always)]
     pub(crate) fn scene(&self) -> Scene {
         Scene {
             now: self.now,
@@ -215,13 +216,19 @@ impl<P: SwapIn> Mm<P> {
             oldest_test: self.lists.tail(ListId::Tested).map(|id| self.pages.stamp(id)),
             oldest_active: None,
             part: Part::Rest,
-            kept_free: self.high(),
+            // It takes some working out.
+            kept_free: if self.reclaim.asks_what_is_free() { self.high() } else { 0 },
         }
     }
 
     /// The same of one part of memory, which is all where it is not divided.
+    #[inline(always)]
     pub(crate) fn part_scene(&self, part: Part) -> Scene {
         let scene = self.scene();
+        if self.lists.is_divided() { self.of_part(part, scene) } else { scene }
+    }
+
+    fn of_part(&self, part: Part, scene: Scene) -> Scene {
         let of_all = |count: u32| self.lists.part_of(part, u64::from(count)) as u32;
         Scene {
             part,
@@ -510,11 +517,18 @@ impl<P: SwapIn> Mm<P> {
     /// when there is none.
     pub(crate) fn unmap_unit(&mut self, looks: &mut u32, out: &mut Actions) -> bool {
         let part = self.part_of_next();
-        self.hand_back(part);
-        let scene = self.part_scene(part);
+        let mut scene = self.part_scene(part);
+        let count = self.reclaim.get().handed_back(&scene);
+        if count > 0 {
+            self.hand_back(part, count);
+            scene = self.part_scene(part);
+        }
         let count = self.reclaim.get().deactivates(&scene);
-        self.deactivate(count, Some(part), looks);
-        self.replace(part, looks);
+        if count > 0 {
+            self.deactivate(count, Some(part), looks);
+            scene = self.part_scene(part);
+        }
+        self.replace(&scene, looks);
         let Some(id) = self.oldest(looks) else { return false };
         *looks = looks.saturating_sub(1);
         if self.config.probe.tells_uses() {
@@ -682,11 +696,10 @@ impl<P: SwapIn> Mm<P> {
         }
     }
 
-    /// Moves the youngest active pages of a part, as many as the policy says, to the tail of its inactive
-    /// list: the older, the sooner they leave.
-    fn hand_back(&mut self, part: Part) {
-        let scene = self.part_scene(part);
-        for _ in 0..self.reclaim.get().handed_back(&scene) {
+    /// Moves the youngest active pages of a part to the tail of its inactive list: the older, the sooner
+    /// they leave.
+    fn hand_back(&mut self, part: Part, count: u32) {
+        for _ in 0..count {
             let Some(id) = self.lists.part_head(ListId::Active, part) else { return };
             self.lists.remove(&mut self.pages, id);
             self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
@@ -694,10 +707,9 @@ impl<P: SwapIn> Mm<P> {
     }
 
     /// Moves active pages that make room for others to the tail of the inactive list.
-    fn replace(&mut self, part: Part, looks: &mut u32) {
-        let scene = self.part_scene(part);
-        for _ in 0..self.reclaim.get().replaced(&scene) {
-            if !self.replace_oldest(part) {
+    fn replace(&mut self, scene: &Scene, looks: &mut u32) {
+        for _ in 0..self.reclaim.get().replaced(scene) {
+            if !self.replace_oldest(scene.part) {
                 return;
             }
             *looks = looks.saturating_sub(1);

@@ -118,7 +118,7 @@ pub(crate) struct Scene {
     pub oldest_active: Option<Stamp>,
     /// Of which part of memory this is; its own numbers, but for `tested` and `oldest_test`.
     pub part: Part,
-    /// Frames that are kept free.
+    /// Frames that are kept free, if that is asked for ([`Reclaim::asks_what_is_free`]).
     pub kept_free: u32,
 }
 
@@ -316,6 +316,11 @@ impl Reclaim {
     /// Are there parts of memory ([`crate::part`])?
     pub fn is_divided(&self) -> bool {
         matches!(self, Reclaim::Dueling(_))
+    }
+
+    /// Does it look at [`Scene::kept_free`]?
+    pub fn asks_what_is_free(&self) -> bool {
+        !matches!(self, Reclaim::Adaptive(_) | Reclaim::Probing(_) | Reclaim::Plain(_))
     }
 
     /// The policy behind the enum; the match is the only one.

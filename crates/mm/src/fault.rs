@@ -270,10 +270,9 @@ impl<P: SwapIn> Mm<P> {
     /// (section 5.7).
     fn refault(&mut self, id: PageId) {
         self.stats.workingset_refault_anon += 1;
-        let evictions = self.clock.wrapping_sub(self.pages[id].prev);
+        let evictions = self.evictions_away(id);
         self.pages[id].prev = crate::page::NONE;
         let (scene, stamp) = (self.scene_of_use(id), self.pages.stamp(id));
-        let evictions = self.lists.part_of(scene.part, u64::from(evictions)) as u32;
         let away = Away { evictions, stamp, failed: self.pages[id].take(flag::TESTED) };
         let place = self.reclaim.get().refault(&scene, &away);
         self.note(id, Noted::Arrived);
@@ -285,6 +284,12 @@ impl<P: SwapIn> Mm<P> {
         } else {
             self.pages[id].clear(flag::ACTIVATE);
         }
+    }
+
+    /// Evictions and activations in its part of memory since the page left.
+    fn evictions_away(&self, id: PageId) -> u32 {
+        let all = self.clock.wrapping_sub(self.pages[id].prev);
+        self.lists.part_of(self.lists.part(id), u64::from(all)) as u32
     }
 
     /// Reads a plan that nobody waits for, at once or as soon as what its reader has passed is out.
@@ -411,8 +416,7 @@ impl<P: SwapIn> Mm<P> {
     fn foretell(&mut self, id: PageId) {
         if !self.config.probe.is_kernel() && !self.is_in_file(id) {
             let (scene, stamp) = (self.part_scene(self.lists.part(id)), self.pages.stamp(id));
-            let evictions = self.clock.wrapping_sub(self.pages[id].prev);
-            let evictions = self.lists.part_of(scene.part, u64::from(evictions)) as u32;
+            let evictions = self.evictions_away(id);
             let away = Away { evictions, stamp, failed: self.pages[id].has(flag::TESTED) };
             self.reclaim.get().read_ahead(&scene, &away);
         }

@@ -83,22 +83,23 @@ impl Lists {
         self.ends[list as usize][part as usize].len
     }
 
-    /// The oldest page; where there are parts, of the one that has most for its share: active pages, or
-    /// frames.
+    /// The oldest page, of the part that has most for its share: active pages, or frames.
     pub fn tail(&self, list: ListId) -> Option<PageId> {
+        self.part_tail(list, self.fullest(list)?)
+    }
+
+    /// The part that has most for its share; `None`: the list is empty.
+    pub fn fullest(&self, list: ListId) -> Option<Part> {
         if !self.is_divided {
-            return some(self.ends[list as usize][0].tail);
+            return (self.part_len(list, Part::Rest) > 0).then_some(Part::Rest);
         }
         let held = |part: Part| match list {
             ListId::Inactive => self.part_len(ListId::Inactive, part) + self.part_len(ListId::Active, part),
             _ => self.part_len(list, part),
         };
         let has_any = |part: &Part| self.part_len(list, *part) > 0;
-        let fullest = Part::ALL
-            .into_iter()
-            .filter(has_any)
-            .max_by_key(|&part| held(part) * (Part::Rest.share() / part.share()));
-        fullest.and_then(|part| self.part_tail(list, part))
+        let for_its_share = |&part: &Part| held(part) * (Part::Rest.share() / part.share());
+        Part::ALL.into_iter().filter(has_any).max_by_key(for_its_share)
     }
 
     /// The oldest page of one part.

@@ -176,6 +176,8 @@ pub struct Mm<P: SwapIn> {
     pub(crate) ios_free: Vec<u32>,
     /// Which pages leave.
     pub(crate) reclaim: Reclaim,
+    /// It looks at what is kept free, as it said once: that takes some working out.
+    pub(crate) asks_what_is_free: bool,
     /// Reads that give way to others.
     pub(crate) pace: Pace,
     /// Faults that wait for a frame, oldest first.
@@ -266,11 +268,12 @@ impl<P: SwapIn> Mm<P> {
             policy,
             now: 0,
             pages: PageTable::default(),
-            lists: Lists::new(reclaim.is_divided()),
+            lists: Lists::new(reclaim.peek().divides()),
             regions: Regions::new(),
             areas: first_area(&config),
             ios: Vec::new(),
             ios_free: Vec::new(),
+            asks_what_is_free: reclaim.peek().asks_what_is_free(),
             reclaim,
             pace: Pace::default(),
             waiting: Waiting::default(),

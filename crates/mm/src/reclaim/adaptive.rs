@@ -160,7 +160,7 @@ impl Policy for Adaptive {
     }
 
     fn follows(&self) -> Follows {
-        if self.chance.tells() { Follows::Around } else { Follows::Unit }
+        self.chance.follows()
     }
 
     fn replaced(&mut self, scene: &Scene) -> u32 {

@@ -11,7 +11,7 @@
 //! the pages in use left by their turn: clamscan in 80 % of its memory waited for 36,500 of its
 //! 45,000 pages 1.5 times each, and six of ten were back before one in nineteen had left.
 
-use super::policy::{Away, Scene};
+use super::policy::{Away, Follows, Scene};
 
 /// Near is a page that comes back while one in so many of the budget leaves; far one that takes up to
 /// twice as long.
@@ -58,6 +58,11 @@ impl Chance {
     /// Does a touch tell of use, so that more pages wait?
     pub fn tells(&self) -> bool {
         self.pages > 0
+    }
+
+    /// Who comes back with a page that was touched.
+    pub fn follows(&self) -> Follows {
+        if self.tells() { Follows::Around } else { Follows::Unit }
     }
 
     /// A page was touched that waited.

@@ -6,7 +6,7 @@
 //! time and on the same program. The parts are memories of their own, since who shares the way out with
 //! another is judged by the other's misses. (*The story:* at first only the active pages were apart. Of
 //! clamscan the part that held on to what it had looked better by 6 %, while the other part's pages were
-//! pushed out by what it missed; had all done as the other, a third would have been read.)
+//! pushed out by what it missed; had all done as the other, a quarter would have been read.)
 //!
 //! - *First*, `adaptive`: for what is used lately is used again.
 //! - *Second*, `reuse`: for loops and scans, which gain by what is held. It begins, as what came first is
@@ -126,6 +126,14 @@ impl Dueling {
 }
 
 impl Policy for Dueling {
+    fn divides(&self) -> bool {
+        true
+    }
+
+    fn asks_what_is_free(&self) -> bool {
+        true
+    }
+
     fn admit(&mut self, scene: &Scene, arrival: Arrival) -> ListId {
         self.of(scene.part).admit(scene, arrival)
     }

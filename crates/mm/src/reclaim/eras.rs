@@ -106,6 +106,10 @@ impl Eras {
 }
 
 impl Policy for Eras {
+    fn asks_what_is_free(&self) -> bool {
+        true
+    }
+
     fn admit(&mut self, _: &Scene, arrival: Arrival) -> ListId {
         let is_active = self.rules == Rules::Early && arrival != Arrival::Touched(RegionKind::Shared);
         if is_active { ListId::Active } else { ListId::Inactive }

@@ -198,7 +198,7 @@ impl<P: SwapIn> Mm<P> {
         if self.copies_to_take { kept.min(scene.second_chance) } else { kept }
     }
 
-    /// What the policy may know.
+    /// What the policy may know. (Inlined, with the next one, it spares a fiftieth of a page's way.)
     #[inline(always)]
     pub(crate) fn scene(&self) -> Scene {
         Scene {
@@ -216,8 +216,7 @@ impl<P: SwapIn> Mm<P> {
             oldest_test: self.lists.tail(ListId::Tested).map(|id| self.pages.stamp(id)),
             oldest_active: None,
             part: Part::Rest,
-            // It takes some working out.
-            kept_free: if self.reclaim.asks_what_is_free() { self.high() } else { 0 },
+            kept_free: if self.asks_what_is_free { self.high() } else { 0 },
         }
     }
 
@@ -247,26 +246,24 @@ impl<P: SwapIn> Mm<P> {
     /// The same where a page was used again.
     pub(crate) fn scene_of_use(&mut self, id: PageId) -> Scene {
         let part = self.lists.part(id);
-        let oldest_active = match self.reclaim.peek().ranks_active(part) {
-            false => None,
-            true if self.config.probe.tells_uses() => self.oldest_idle(),
-            true => self.lists.part_tail(ListId::Active, part),
-        };
-        let oldest_active = oldest_active.map(|id| self.pages.stamp(id));
+        let oldest_active = self.oldest_ranked(part).map(|id| self.pages.stamp(id));
         Scene { oldest_active, ..self.part_scene(part) }
     }
 
     /// The part whose page is the next to leave.
     fn part_of_next(&self) -> Part {
-        let next = self.lists.tail(ListId::Inactive).or_else(|| self.lists.tail(ListId::Active));
-        next.map_or(Part::Rest, |id| self.lists.part(id))
+        let fullest = |list| self.lists.fullest(list);
+        fullest(ListId::Inactive).or_else(|| fullest(ListId::Active)).unwrap_or_default()
     }
 
-    /// The oldest active page, where bits rank them, if its own is not set. Those that were used since
-    /// they were last looked at are the youngest now; not too many at a time.
-    fn oldest_idle(&mut self) -> Option<PageId> {
-        if !self.config.probe.tells_uses() || !self.reclaim.peek().ranks_active(Part::Rest) {
+    /// The oldest active page of a part, where they are ranked; where there are bits, if its own is not
+    /// set. Those that were used since they were last looked at are the youngest now; not too many at a time.
+    fn oldest_ranked(&mut self, part: Part) -> Option<PageId> {
+        if !self.reclaim.peek().ranks_active(part) {
             return None;
+        }
+        if !self.config.probe.tells_uses() {
+            return self.lists.part_tail(ListId::Active, part);
         }
         for _ in 0..LOOKED_PAST {
             let id = self.lists.tail(ListId::Active)?;
@@ -680,11 +677,9 @@ impl<P: SwapIn> Mm<P> {
     /// Moves pages, of one part or of whichever has most, from the active to the inactive list.
     fn deactivate(&mut self, count: u32, part: Option<Part>, looks: &mut u32) {
         for _ in 0..count.min(self.lists.len(ListId::Active)) {
-            let oldest = |mm: &Self| match part {
-                Some(part) => mm.lists.part_tail(ListId::Active, part),
-                None => mm.lists.tail(ListId::Active),
-            };
-            let Some(id) = self.oldest_idle().or_else(|| oldest(self)) else { return };
+            let Some(part) = part.or_else(|| self.lists.fullest(ListId::Active)) else { return };
+            let oldest = |mm: &Self| mm.lists.part_tail(ListId::Active, part);
+            let Some(id) = self.oldest_ranked(part).or_else(|| oldest(self)) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
             self.stats.pgdeactivate += 1;

@@ -118,7 +118,7 @@ pub(crate) struct Scene {
     pub oldest_active: Option<Stamp>,
     /// Of which part of memory this is; its own numbers, but for `tested` and `oldest_test`.
     pub part: Part,
-    /// Frames that are kept free, if that is asked for ([`Reclaim::asks_what_is_free`]).
+    /// Frames that are kept free, if that is asked for ([`Policy::asks_what_is_free`]).
     pub kept_free: u32,
 }
 
@@ -193,6 +193,16 @@ pub(crate) enum Follows {
 
 /// What every policy answers. The caller guarantees that lengths are those of the moment.
 pub(crate) trait Policy {
+    /// Are there parts of memory ([`crate::part`])? It stays so.
+    fn divides(&self) -> bool {
+        false
+    }
+
+    /// Does it look at [`Scene::kept_free`]? That stays so, too.
+    fn asks_what_is_free(&self) -> bool {
+        false
+    }
+
     /// A page gets its first frame.
     fn admit(&mut self, _: &Scene, _: Arrival) -> ListId {
         ListId::Inactive
@@ -311,16 +321,6 @@ impl Reclaim {
             Choice::Fifo => Reclaim::Plain(Plain::fifo()),
             Choice::Kernel(era) => Reclaim::Eras(Eras::new(era, config.budget)),
         }
-    }
-
-    /// Are there parts of memory ([`crate::part`])?
-    pub fn is_divided(&self) -> bool {
-        matches!(self, Reclaim::Dueling(_))
-    }
-
-    /// Does it look at [`Scene::kept_free`]?
-    pub fn asks_what_is_free(&self) -> bool {
-        !matches!(self, Reclaim::Adaptive(_) | Reclaim::Probing(_) | Reclaim::Plain(_))
     }
 
     /// The policy behind the enum; the match is the only one.

@@ -162,6 +162,10 @@ impl Reuse {
 }
 
 impl Policy for Reuse {
+    fn asks_what_is_free(&self) -> bool {
+        true
+    }
+
     fn admit(&mut self, scene: &Scene, _: Arrival) -> ListId {
         if self.has_room(scene) { ListId::Active } else { ListId::Inactive }
     }
@@ -229,8 +233,7 @@ impl Policy for Reuse {
     fn follows(&self) -> Follows {
         match &self.faults {
             None => Follows::Nobody,
-            Some(faults) if faults.chance.tells() => Follows::Around,
-            Some(_) => Follows::Unit,
+            Some(faults) => faults.chance.follows(),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! A test that lacks a permission or a package fails and says so; none is skipped.
 
 mod advice;
+mod afterwards;
 mod again;
 mod bad_input;
 mod bounds;
@@ -140,6 +141,7 @@ fn collect(context: &Context, selected: impl Fn(&str) -> bool + Copy) -> Vec<Tes
         tests.extend(lost_limits::tests());
         tests.extend(sums::tests());
         tests.extend(launcher::tests());
+        tests.extend(afterwards::tests());
         tests.extend(entry::tests());
         tests.extend(bounds::tests(context, selected));
         tests.extend(swap_areas::tests());

@@ -73,7 +73,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -533,6 +533,8 @@ pub struct Tree {
     /// The launcher's part of the pool, which only it changes: the budget, what ended processes
     /// had, less what is unmanaged.
     pub launcher_bytes: AtomicI64,
+    /// What of that ended processes had, for whoever goes on when the launcher has ended.
+    pub returned_bytes: AtomicU64,
     /// Processes of some size, as the launcher saw them last: what several do at once each does in parts.
     pub crowded: AtomicU32,
     /// Until then, on the monotonic clock, a memory cgroup around the launcher has next to nothing left.

@@ -223,13 +223,13 @@ pub struct Handle {
 
 impl From<OwnedFd> for Handle {
     fn from(fd: OwnedFd) -> Handle {
-        Handle { socket: raw::fd_from(fd) }
+        Handle { socket: fd.into() }
     }
 }
 
 impl From<Handle> for OwnedFd {
     fn from(handle: Handle) -> OwnedFd {
-        raw::fd_into(handle.socket)
+        handle.socket.into()
     }
 }
 

@@ -5,19 +5,18 @@
 //! users (su), other pid namespaces, processes that close all descriptors, and those that live
 //! longer than the launcher. So it is a file with a name, in a directory of its own that only this
 //! user can write and everybody can read. It is removed when the last process that has loaded it is
-//! gone, by whoever is left to see that: the launcher, or a [keeper](keep) if the launcher was
+//! gone, by whoever is left to see that: the launcher, or a [`mod@super::keeper`] if the launcher was
 //! killed or ended first. Only where no directory takes executable files it is a sealed memfd of
 //! the launcher's, which other users cannot reach. For development $OVERSPILL_PRELOAD names another
 //! library.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -25,27 +24,22 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::statvfs::{FsFlags, statvfs};
+use overspill_sys::{Errno, Fd};
 
-use super::descendants::{children, exists};
+use super::door::Door;
+use super::keeper::Keeper;
+use super::shared_page::SharedPage;
 use crate::os::signals::ENDING;
 use crate::os::{inherit, lease};
 
 /// The library, as the build script has built it.
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liboverspill_preload.so"));
 /// Its file name; other launchers' libraries are told by it.
-const LIBRARY: &str = "liboverspill_preload.so";
+pub const LIBRARY: &str = "liboverspill_preload.so";
 /// Where to unpack it, if $TMPDIR is no such place.
 const PLACES: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Names to try before a directory for temporary files is given up.
 const NAMES_MAX: u32 = 100;
-/// How often a keeper looks whether the library is still in use, and how often in a row it must not
-/// be.
-///
-/// *The story:* a process that calls exec has left the library and not loaded it again yet. One
-/// look found the last process of a tree in that instant, and the library was gone when the process
-/// wanted it.
-const LOOK_AGAIN: Duration = Duration::from_millis(250);
-const LOOKS_UNUSED: u32 = 4;
 /// A directory whose keeper has not locked it after that has none.
 const ABANDONED: Duration = Duration::from_secs(60);
 
@@ -130,11 +124,19 @@ impl Agent {
         &self.path
     }
 
-    /// The process that waits to remove it, if there is one.
+    /// The process that goes on when this one has ended, if there is one.
     pub fn keeper(&self) -> Option<u32> {
         match &self.home {
-            Home::Directory(keeper) => keeper.process.as_ref().map(Child::id),
+            Home::Directory(keeper) => keeper.pid(),
             Home::Given | Home::Memory(_) => None,
+        }
+    }
+
+    /// That process gets what it will need.
+    pub fn hand_over(&self, page: &SharedPage, listener: &Fd, door: &Door) -> Result<(), Errno> {
+        match &self.home {
+            Home::Directory(keeper) => keeper.hand_over(page, listener, door),
+            Home::Given | Home::Memory(_) => Ok(()),
         }
     }
 
@@ -158,7 +160,7 @@ fn can_be_preloaded(path: &Path) -> bool {
 
 /// Directories for temporary files that take executable ones, the best first: those that everybody can
 /// enter.
-fn places() -> Vec<PathBuf> {
+pub fn places() -> Vec<PathBuf> {
     let own = std::env::var_os("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute());
     let places = own.into_iter().chain(PLACES.map(PathBuf::from));
     let mut fitting: Vec<PathBuf> =
@@ -182,7 +184,7 @@ fn all_may_enter(directory: &Path) -> bool {
 
 /// A new directory that everybody may enter and only this user may change. Of those that have its name what
 /// killed runs have left goes.
-fn new_directory(place: &Path) -> io::Result<PathBuf> {
+pub fn new_directory(place: &Path) -> io::Result<PathBuf> {
     let mut number = 0;
     loop {
         let path = place.join(format!("overspill-{}-{number}", std::process::id()));
@@ -224,100 +226,19 @@ fn kept_directory(place: &Path) -> io::Result<Keeper> {
     keeper
 }
 
-fn write_library(path: &Path) -> io::Result<()> {
+pub fn write_library(path: &Path) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(BYTES)?;
     file.set_permissions(Permissions::from_mode(0o555))
 }
 
-/// A directory with the library, and the process that removes it when this one cannot.
-#[derive(Debug)]
-struct Keeper {
-    directory: PathBuf,
-    /// It ends by itself; without one the launcher's own removal is all there is.
-    process: Option<Child>,
-}
-
-impl Keeper {
-    fn start(directory: PathBuf) -> Keeper {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("keep").arg(&directory).env_remove("LD_PRELOAD");
-        // It keeps nothing in use that its caller's caller was in.
-        command.current_dir("/");
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = command.spawn().ok();
-        Keeper { directory, process }
-    }
-}
-
-impl Drop for Keeper {
-    /// Removes the directory, unless somebody else may still need it, whom the keeper then waits for.
-    ///
-    /// *The story:* the library was in use or not at a single look. A job in the background was just
-    /// being started, with LD_PRELOAD and nothing loaded yet: it ran without a limit.
-    fn drop(&mut self) {
-        let is_needed = |keeper: &Child| leaves_somebody(keeper) || is_used(&self.directory).unwrap_or(true);
-        let is_kept = !ends_all() && self.process.as_ref().is_some_and(is_needed);
-        if !is_kept {
-            remove(&self.directory);
-        }
-        let Some(mut process) = self.process.take() else { return };
-        drop(process.stdin.take()); // which tells it that this process is done
-        if !is_kept {
-            let _ = process.wait();
-        }
-    }
-}
-
-/// The keeper: the hidden command `keep DIRECTORY`. It waits until its standard input is at its
-/// end, as the launcher has ended or was killed, and until nobody has the library loaded.
-///
-/// *The story:* it kept what its caller's caller had open. A lock (`flock 9`) that a daemon had let go was
-/// held until the last of its children had ended.
-pub fn keep(directory: &Path) -> Result<u8> {
-    inherit::close_others();
-    let _ = nix::unistd::setsid(); // a Ctrl-C in the launcher's terminal is not for us
-    crate::os::signals::survive(&ENDING);
-    // Who tidies directories for temporary files (tmpfiles.d) leaves a locked one alone.
-    let locked = File::open(directory).map(|file| Flock::lock(file, FlockArg::LockSharedNonblock));
-    io::stdin().read_to_end(&mut Vec::new()).context("standard input")?;
-    if !directory.exists() {
-        return Ok(0); // the launcher has removed it
-    }
-    let mut unused = 0;
-    while unused < LOOKS_UNUSED {
-        std::thread::sleep(LOOK_AGAIN);
-        unused = if is_used(directory).unwrap_or(false) { 0 } else { unused + 1 };
-    }
-    remove(directory);
-    drop(locked);
-    Ok(0)
-}
-
-/// Whether a process is a keeper, by the words that it was started with.
-pub fn is_keeper(pid: u32) -> bool {
-    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.starts_with(b"/proc/self/exe\0keep\0"))
-}
-
-fn is_used(directory: &Path) -> io::Result<bool> {
+/// Has anybody the library loaded?
+pub fn is_used(directory: &Path) -> io::Result<bool> {
     lease::is_open_elsewhere(&directory.join(LIBRARY))
 }
 
-/// Does nobody live longer than this process, the first of its pid namespace?
-///
-/// *The story:* where anybody was left the directory was the keeper's to remove, and the keeper ended with
-/// the namespace. The number is always 1 there: after 101 runs there was no name left.
-fn ends_all() -> bool {
-    std::process::id() == 1
-}
-
-/// Has this process living children but the keeper? Orphans are its children, too.
-fn leaves_somebody(keeper: &Child) -> bool {
-    children(std::process::id()).into_iter().any(|pid| pid != keeper.id() && exists(pid))
-}
-
 /// Only what was put there is removed.
-fn remove(directory: &Path) {
+pub fn remove(directory: &Path) {
     let _ = fs::remove_file(directory.join(LIBRARY));
     let _ = fs::remove_dir(directory);
 }
@@ -402,7 +323,7 @@ mod tests {
         while is_used(&directory).unwrap() {
             assert!(begin.elapsed().as_secs() < 20, "it is still in use");
         }
-        drop(Keeper { directory: directory.clone(), process: None });
+        remove(&directory);
         assert!(!directory.exists());
     }
 
@@ -423,24 +344,6 @@ mod tests {
         drop(locked);
         assert!(!remove_abandoned(Path::new("/no/such/directory")));
         assert!(remove_abandoned(&directory) && !directory.exists());
-    }
-
-    /// See [`Keeper::drop`]. The stand-ins for a keeper and a job have nothing loaded.
-    #[test]
-    fn what_a_living_process_may_load_is_left_to_the_keeper() {
-        let directory = new_directory(&places()[0]).unwrap();
-        write_library(&directory.join(LIBRARY)).unwrap();
-        let start = |name: &str| Command::new(name).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        let (keeper, mut job) = (start("cat").unwrap(), start("cat").unwrap());
-        let keeper_pid = keeper.id();
-        drop(Keeper { directory: directory.clone(), process: Some(keeper) });
-        assert!(directory.exists());
-        job.kill().unwrap();
-        job.wait().unwrap();
-        crate::os::child::wait(keeper_pid as i32).unwrap();
-        remove(&directory);
-        drop(Keeper { directory: directory.clone(), process: Some(start("cat").unwrap()) });
-        assert!(!directory.exists());
     }
 
     #[test]

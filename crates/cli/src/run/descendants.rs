@@ -70,6 +70,8 @@ pub fn of_pid<T: Borrow<Look>>(looks: &[T], pid: u32) -> Option<&T> {
 /// The living descendants.
 pub struct Descendants {
     root: u32,
+    /// Nobody descends from the root: who reports is taken for the run's, and is followed from there.
+    is_keepers: bool,
     /// The command: whoever started it waits for it.
     command: u32,
     /// Children of the root that are no part of the run.
@@ -125,6 +127,7 @@ impl Descendants {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
         Descendants {
             root: std::process::id(),
+            is_keepers: false,
             command,
             strangers,
             loadavg: File::open("/proc/loadavg").ok(),
@@ -140,6 +143,11 @@ impl Descendants {
             circles: Default::default(),
             own_circle: stat(std::process::id()).map(|stat| stat.circle),
         }
+    }
+
+    /// Of whoever is [claimed](Descendants::claim), as this process is nobody's ancestor.
+    pub fn of_nobody() -> Descendants {
+        Descendants { is_keepers: true, ..Descendants::new(0, Strangers::default()) }
     }
 
     /// All that live, in the order of their numbers.
@@ -203,6 +211,9 @@ impl Descendants {
     /// Finds who is new.
     fn walk(&mut self) {
         let mut parents = vec![self.root];
+        if self.is_keepers {
+            parents.extend(self.processes.keys());
+        }
         self.others.clear();
         let circles = self.circles.iter().flatten().chain(&self.own_circle).copied().collect();
         let mut is_whole = true;
@@ -223,7 +234,10 @@ impl Descendants {
                         continue;
                     }
                 }
-                parents.push(child);
+                let is_new = !self.processes.contains_key(&child);
+                if is_new || !self.is_keepers {
+                    parents.push(child);
+                }
                 self.processes.entry(child).or_insert(Process::new(parent)).parent = parent;
             }
         }
@@ -242,7 +256,8 @@ impl Descendants {
 
     /// An agent of the run reports from there: that is a part of it.
     pub fn claim(&mut self, pid: u32) {
-        if self.others.contains(&pid) && !self.strangers.is_keeper(pid) {
+        let is_others = self.others.contains(&pid) && !self.strangers.is_keeper(pid);
+        if is_others || self.is_keepers && !self.processes.contains_key(&pid) {
             self.processes.entry(pid).or_insert(Process::new(self.root)).parent = self.root;
             self.walks = self.walks.max(1);
         }
@@ -586,6 +601,7 @@ pub fn name(pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::signal::Signal;
     use std::process::Command;
     use std::time::{Duration, Instant};
 
@@ -689,6 +705,34 @@ mod tests {
         let own = stat(std::process::id()).unwrap();
         assert!(!own.has_ended && !own.has_nothing);
         assert_eq!(began(std::process::id()).unwrap(), Some(own.began));
+    }
+
+    /// Nobody here is an ancestor of theirs, as far as this knows.
+    #[test]
+    fn who_is_claimed_is_followed_from_there() {
+        let mut shell = Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let mut keepers = Descendants::of_nobody();
+        keepers.root = u32::MAX;
+        assert!(keepers.look().is_empty());
+        keepers.claim(shell.id());
+        let began = Instant::now();
+        let sleeper = loop {
+            assert!(began.elapsed() < PATIENCE, "the shell's child was not seen");
+            let looks = keepers.look();
+            assert!(
+                looks.iter().all(|look| look.pid == shell.id() || look.parent == shell.id()),
+                "{looks:?}"
+            );
+            if let Some(look) = looks.iter().find(|look| look.parent == shell.id()) {
+                break look.pid;
+            }
+            keepers.claim(shell.id());
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        assert!(keepers.look().iter().any(|look| look.pid == sleeper), "it has lost its parent");
+        kill(Pid::from_raw(sleeper as i32), Signal::SIGKILL).unwrap();
     }
 
     /// *The story:* only processes with an agent were known, and what a static program held that a

@@ -3,20 +3,24 @@
 //! Only those come here that cannot open the page by way of /proc: another user, another pid namespace,
 //! another root. They get what they could not open themselves, too: /dev/userfaultfd, a file to page to, a
 //! /proc, their page map. A name in the abstract namespace is seen by everybody on the machine, so whoever
-//! comes is answered only if it is a descendant of this process.
+//! comes is answered only if it is a descendant of this process. When the launcher has ended the keeper
+//! answers, who is nobody's ancestor: then it must be one of the run's processes or descend from one, or be
+//! this user's own and have the run's variable.
 
 use std::ffi::CString;
+use std::iter::successors;
 use std::time::Duration;
 
-use super::descendants::parent;
-use overspill_engine::shared::{letters, socket_name};
+use super::descendants::{parent, read_of_memory};
+use super::shared_page::SharedPage;
+use overspill_engine::shared::letters;
 use overspill_sys::file::{self, Open};
 use overspill_sys::procfs::Fields;
 use overspill_sys::socket::{self, Letter};
 use overspill_sys::{Errno, Fd};
 
 /// Parents that are followed up to this process.
-const DEPTH_MAX: u32 = 4096;
+const DEPTH_MAX: usize = 4096;
 /// How long it rests where there is no descriptor for a guest.
 const REST: Duration = Duration::from_millis(10);
 
@@ -31,14 +35,18 @@ pub struct Door {
 }
 
 impl Door {
-    /// Opens it; it is answered by a thread of its own until this process ends.
-    pub fn open(self, token: u64) -> Result<(), Errno> {
-        let listener = socket::listen(&socket_name(token))?;
+    /// From now on those are answered by a thread of its own who come there, until this process ends: if
+    /// they are guests, by their number and user.
+    pub fn answer_at(
+        self,
+        listener: Fd,
+        is_guest: impl Fn(u32, u32) -> bool + Send + 'static,
+    ) -> Result<(), Errno> {
         let serve = move || {
             loop {
                 match socket::accept(&listener) {
                     // Whoever has gone meanwhile needs no answer.
-                    Ok(guest) => drop(self.answer(&guest)),
+                    Ok(guest) => drop(self.answer(&guest, &is_guest)),
                     Err(Errno::INTR | Errno::CONNABORTED) => {}
                     // Whoever comes waits until there is a descriptor again.
                     //
@@ -55,9 +63,9 @@ impl Door {
         thread.map(drop).map_err(|_| Errno::AGAIN)
     }
 
-    fn answer(&self, guest: &Fd) -> Result<(), Errno> {
+    fn answer(&self, guest: &Fd, is_guest: impl Fn(u32, u32) -> bool) -> Result<(), Errno> {
         let (pid, user) = socket::peer(guest)?;
-        if !is_descendant(pid) {
+        if !is_guest(pid, user) {
             return Err(Errno::PERM);
         }
         let letter = |kind, value| Letter { kind, value };
@@ -111,30 +119,66 @@ fn is_all(pid: u32, user: u32) -> bool {
     is_same("Uid", Some(user)) && is_same("Gid", None) && status.mask("CapPrm") == Some(0)
 }
 
+/// A process, its parent, and so on.
+fn line_of(pid: u32) -> impl Iterator<Item = u32> {
+    successors(Some(pid), |&pid| parent(pid)).take_while(|&pid| pid > 1).take(DEPTH_MAX)
+}
+
 /// Is that a descendant of this process?
 pub fn is_descendant(pid: u32) -> bool {
     let own = std::process::id();
-    let mut at = pid;
-    for _ in 0..DEPTH_MAX {
-        match parent(at) {
-            Some(parent) if parent == own => return true,
-            Some(parent) if parent > 1 => at = parent,
-            _ => return false,
-        }
+    pid != own && line_of(pid).any(|pid| pid == own)
+}
+
+/// Is it one of the run's processes, or does it descend from one? Or has it the run's variable? That may be
+/// anybody's who has seen the token, so it must be this user's process.
+pub fn is_of_run(page: &SharedPage, pid: u32, user: u32) -> bool {
+    let Ok(reports) = page.reports() else { return false };
+    let is_member = |pid| reports.iter().any(|report| report.pid == pid);
+    if line_of(pid).any(is_member) {
+        return true;
     }
-    false
+    let mark = page.mark();
+    let environment = || read_of_memory(pid, "environ").unwrap_or_default();
+    user == nix::unistd::geteuid().as_raw()
+        && environment().split(|&byte| byte == 0).any(|variable| variable.starts_with(&mark))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::shared_page::Settings;
+    use overspill_engine::shared::socket_name;
+    use std::process::Command;
+    use std::time::Instant;
+
+    /// The token is seen by everybody: with it alone only this user's own processes are the run's.
+    #[test]
+    fn the_variable_is_enough_for_this_users_own() {
+        let page = SharedPage::new(&Settings::default()).unwrap();
+        let variable = format!("{}0", String::from_utf8(page.mark()).unwrap());
+        let (name, value) = variable.split_once('=').unwrap();
+        let start = |name: &str| Command::new("sleep").arg("60").env(name, value).spawn().unwrap();
+        let (mut ours, mut other) = (start(name), start("OTHER"));
+        let user = nix::unistd::geteuid().as_raw();
+        let begun = Instant::now();
+        while !is_of_run(&page, ours.id(), user) {
+            assert!(begun.elapsed().as_secs() < 20);
+        }
+        assert!(!is_of_run(&page, ours.id(), user + 1) && !is_of_run(&page, other.id(), user));
+        for child in [&mut ours, &mut other] {
+            child.kill().and_then(|()| child.wait()).unwrap();
+        }
+    }
 
     /// A name that everybody can see must not give everybody the page.
     #[test]
     fn strangers_are_sent_away() {
         let token = overspill_sys::random::unpredictable();
         let page = file::memfd(c"page").unwrap();
-        Door { page, directories: Vec::new(), proc: None }.open(token).unwrap();
+        let listener = socket::listen(&socket_name(token)).unwrap();
+        let door = Door { page, directories: Vec::new(), proc: None };
+        door.answer_at(listener, |pid, _| is_descendant(pid)).unwrap();
         // This process is no descendant of itself.
         let guest = socket::connect(&socket_name(token), 1).unwrap();
         assert!(matches!(socket::receive(&guest), Ok(None)));

@@ -2,9 +2,8 @@
 //! happened, end as it ended.
 //!
 //! The launcher does no paging: that is the agent's work, inside the program. If the launcher is
-//! killed what runs goes on, still within its budget; only the summary is lost. What is executed
-//! afterwards finds no shared memory, and has no limit. Nothing is left behind, for that memory has no
-//! name.
+//! killed what runs goes on, still within its budget, and so does what is started afterwards (`keeper`);
+//! only the summary is lost. Nothing is left behind, for the memory that all share has no name.
 //!
 //! It looks at the whole tree meanwhile (`watch`): what it says at the end is computed from what it
 //! saw, not from what the agents alone tell.
@@ -19,6 +18,7 @@ mod extras;
 mod filled;
 mod group;
 mod heritage;
+pub mod keeper;
 mod kin;
 mod lending;
 mod objection;
@@ -48,9 +48,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit};
-use overspill_engine::shared::{ENV, flags};
+use overspill_engine::shared::{ENV, flags, socket_name};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
-use overspill_sys::{Errno, proc_place};
+use overspill_sys::{Errno, proc_place, socket};
 
 use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
@@ -111,7 +111,12 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     ready.swap.iter().for_each(|place| print_new_file(args, place));
     print_room(args, ram_bytes, &ready.swap);
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
-    let opened = door(&page, &ready.swap).and_then(|door| door.open(page.token()));
+    let opened = door(&page, &ready.swap).and_then(|door| {
+        let listener = socket::listen(&socket_name(page.token()))?;
+        // Without it what is executed after this process has ended has no limit.
+        let _ = ready.agent.hand_over(&page, &listener, &door);
+        door.answer_at(listener, |pid, _| door::is_descendant(pid))
+    });
     if let Some(errno) = opened.err().filter(|_| !args.quiet) {
         let reason = errno_text(errno.raw_os_error() as u32);
         say!("overspill: note: other users and pid namespaces run unmanaged: {reason}");

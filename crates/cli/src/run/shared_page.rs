@@ -194,7 +194,29 @@ impl Report {
 /// The shared memory.
 pub struct SharedPage {
     file: File,
+    origin: Origin,
     token: u64,
+}
+
+/// Where it is with the launcher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The launcher's number, and the descriptor's.
+    pub launcher: u32,
+    /// See there.
+    pub descriptor: u32,
+}
+
+impl Origin {
+    /// Both as one word.
+    pub fn word(self) -> u64 {
+        u64::from(self.launcher) << 32 | u64::from(self.descriptor)
+    }
+
+    /// Of that word.
+    pub fn of(word: u64) -> Origin {
+        Origin { launcher: (word >> 32) as u32, descriptor: word as u32 }
+    }
 }
 
 impl AsFd for SharedPage {
@@ -212,7 +234,8 @@ impl SharedPage {
         file.set_len(if traces { trace::ring_offset(PROCESSES) } else { size_of::<Shared>() } as u64)?;
         let token = overspill_sys::random::unpredictable();
         file.write_all_at(&config_bytes(settings, token)?, offset_of!(Shared, config) as u64)?;
-        let page = SharedPage { file, token };
+        let origin = Origin { launcher: std::process::id(), descriptor: file.as_raw_fd() as u32 };
+        let page = SharedPage { file, origin, token };
         page.set_launcher_bytes(settings.ram_bytes.cast_signed())?;
         Ok(page)
     }
@@ -224,26 +247,38 @@ impl SharedPage {
         let mut number =
             |radix| words.next().and_then(|word| u64::from_str_radix(word, radix).ok()).ok_or_else(invalid);
         let (launcher, descriptor, token) = (number(10)?, number(10)?, number(16)?);
-        Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))?, token })
+        let origin = Origin { launcher: launcher as u32, descriptor: descriptor as u32 };
+        Ok(SharedPage { file: File::open(format!("/proc/{launcher}/fd/{descriptor}"))?, origin, token })
     }
 
     /// The same, if it is of this version's layout.
     pub fn at(address: &str) -> Option<SharedPage> {
-        let SharedPage { file, token } = SharedPage::open(address).ok()?;
-        SharedPage::of(file).map(|page| SharedPage { token, ..page })
+        let SharedPage { file, origin, .. } = SharedPage::open(address).ok()?;
+        SharedPage::handed(file, origin)
     }
 
     /// The memory of another launcher, if the file is of this version's layout: only to be read.
     pub fn of(file: File) -> Option<SharedPage> {
-        let page = SharedPage { file, token: 0 };
+        SharedPage::handed(file, Origin::default())
+    }
+
+    /// The memory of a launcher that has handed it over, if the file is of this version's layout.
+    pub fn handed(file: File, origin: Origin) -> Option<SharedPage> {
+        let page = SharedPage { file, origin, token: 0 };
         let number = |offset: usize, bytes: &mut [u8]| {
             page.file.read_exact_at(bytes, (offset_of!(Shared, config) + offset) as u64)
         };
-        let (mut magic, mut version) = ([0; 8], [0; 4]);
+        let (mut magic, mut version, mut token) = ([0; 8], [0; 4], [0; 8]);
         number(offset_of!(Config, magic), &mut magic).ok()?;
         number(offset_of!(Config, version), &mut version).ok()?;
+        number(offset_of!(Config, token), &mut token).ok()?;
         let is_known = u64::from_ne_bytes(magic) == MAGIC && u32::from_ne_bytes(version) == VERSION;
-        is_known.then_some(page)
+        is_known.then_some(SharedPage { token: u64::from_ne_bytes(token), ..page })
+    }
+
+    /// Where it is with the launcher.
+    pub fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// The value of [`overspill_engine::shared::ENV`] that leads the agents here.
@@ -254,8 +289,8 @@ impl SharedPage {
 
     /// What no other run's address begins with.
     fn place(&self) -> String {
-        let (pid, descriptor, token) = (std::process::id(), self.file.as_raw_fd(), self.token);
-        format!("{pid}:{descriptor}:{token:016x}:")
+        let (Origin { launcher, descriptor }, token) = (self.origin, self.token);
+        format!("{launcher}:{descriptor}:{token:016x}:")
     }
 
     /// What the variable begins with that all of the run are started with.
@@ -362,6 +397,20 @@ impl SharedPage {
         let fields = Fields(&bytes);
         let of = |field| fields.u64(field).cast_signed();
         Ok(of(offset_of!(Tree, pool_bytes)) + of(offset_of!(Tree, launcher_bytes)))
+    }
+
+    /// What ended processes had of the budget: the launcher tells it, for whoever comes after it.
+    pub fn returned_bytes(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, returned_bytes);
+        self.file.read_exact_at(&mut bytes, at as u64)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    /// See there.
+    pub fn set_returned_bytes(&self, bytes: u64) -> io::Result<()> {
+        let at = offset_of!(Shared, tree) + offset_of!(Tree, returned_bytes);
+        self.file.write_all_at(&bytes.to_ne_bytes(), at as u64)
     }
 
     /// Sets the launcher's part of the pool.

@@ -167,7 +167,6 @@ impl Watcher {
         Watcher {
             group: Group::own(page.clone()),
             is_swap_full: false,
-            page,
             starter: None,
             agent,
             options,
@@ -178,7 +177,8 @@ impl Watcher {
             census: Census::default(),
             divider: Divider::default(),
             divided: Instant::now(),
-            returned_bytes: 0,
+            returned_bytes: page.returned_bytes().unwrap_or(0),
+            page,
             extras: Extras::new(options.ram_bytes),
             kept_bytes: BTreeMap::new(),
             filled: Filled::default(),
@@ -444,8 +444,11 @@ impl Watcher {
             self.census.note_unpaged(report.own_bytes("fixed_bytes"));
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if has_ended {
-                self.returned_bytes += self.page.share_bytes(&report)?;
+                let share_bytes = self.page.share_bytes(&report)?;
                 self.page.release(report.claim())?;
+                // Killed in between this process has lost it, and not given it back twice.
+                self.returned_bytes += share_bytes;
+                self.page.set_returned_bytes(self.returned_bytes)?;
                 self.census.keep(report);
                 continue;
             }

@@ -3,12 +3,13 @@
 //! mapper's error targets would do as well, but many kernels are built without it.)
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{FaultyDisk, SmallDisk};
-use crate::{Outcome, Test, ensure, json, packages};
+use crate::{Outcome, Test, ensure, json, packages, proc};
 
 const RAM_BYTES: u64 = 64 * MIB;
 
@@ -60,11 +61,13 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("swap::full-disk-beside-another", full_disk_beside_another),
         Test::new("swap::write-error-beside-another", write_error_beside_another),
+        Test::new("swap::swap-max-beside-another", swap_max_beside_another),
         Test::new("swap::short-reads", |context| short(context, "reads")),
         Test::new("swap::short-writes", |context| short(context, "writes")),
         Test::new("swap::lies", lies),
         Test::new("swap::lies-believed", lies_believed),
         Test::new("swap::lies-pool", |context| lie(context, "pool", "--flip-reads-after", &POOL)),
+        Test::new("swap::full-disk-freed", full_disk_freed),
         Test::new("swap::full-fork", full_fork),
         Test::new("swap::write-error-fork", write_error_fork),
         Test::new("swap::busy", |context| busy(context, "default", &[])),
@@ -122,6 +125,43 @@ fn full_disk(context: &Context) -> Outcome {
     let disk = SmallDisk::new(context, "swap-full-disk", 80)?;
     expect_full(&torture(context, "full-disk", "cold").swap(&disk.directory).run()?)?;
     ensure!(disk.names().is_empty(), "left in the swap directory: {:?}", disk.names());
+    Ok(())
+}
+
+/// *The story:* 250 MiB of the file system were free again, and the program stayed 80 MiB above its budget until
+/// it ended.
+fn full_disk_freed(context: &Context) -> Outcome {
+    let disk = SmallDisk::new(context, "swap-full-disk-freed", 240)?;
+    let filler = disk.directory.join("filler");
+    let running = Launch::new(context, "swap-full-disk-freed", &context.torture)
+        .args(["stores", "--seconds", "12", "--dir"])
+        .args([&context.scratch])
+        .options(["--max-pool-percent", "0"])
+        .ram(RAM_BYTES)
+        .swap(&disk.directory)
+        .timeout(240)
+        .start()?;
+    let program = running.program_pid()?;
+    // As far as it goes.
+    let _ = std::fs::write(&filler, vec![1; 170 << 20]);
+    let held = || {
+        let status = std::fs::read_to_string(format!("/proc/{program}/status")).unwrap_or_default();
+        proc::status_bytes(&status, "RssAnon:").unwrap_or(0)
+    };
+    let begun = Instant::now();
+    while held() < RAM_BYTES * 5 / 4 && begun.elapsed().as_secs() < 20 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let full = held();
+    std::fs::remove_file(&filler).map_err(|error| error.to_string())?;
+    let begun = Instant::now();
+    while held() > RAM_BYTES * 9 / 8 && begun.elapsed().as_secs() < 8 {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (freed, still) = (held(), proc::is_running(program));
+    expect_full(&running.finish()?)?;
+    let is_right = full >= RAM_BYTES * 5 / 4 && freed <= RAM_BYTES * 9 / 8 && still;
+    ensure!(is_right, "{} MiB, then {}; it was still at work: {still}", full / MIB, freed / MIB);
     Ok(())
 }
 
@@ -264,6 +304,20 @@ fn full_disk_beside_another(context: &Context) -> Outcome<Verdict> {
 fn write_error_beside_another(context: &Context) -> Outcome<Verdict> {
     let disk = FaultyDisk::new(context, "swap-write-error-beside", &["--fail-writes-after", "65536"])?;
     let finished = beside_another(context, "write-error-beside", &disk.directory)?;
+    warned_once(&finished, &["write", "go to the others"])?;
+    finished.within_budget()
+}
+
+/// *The story:* what bounds all places was given to the first one whole. The second was never opened,
+/// whatever its priority, and stood in for nobody.
+fn swap_max_beside_another(context: &Context) -> Outcome<Verdict> {
+    let disk = FaultyDisk::new(context, "swap-max-beside", &["--fail-writes-after", "65536"])?;
+    let launch = torture(context, "max-beside", "stores")
+        .swap(format!("{}:prio=5", context.scratch.display()))
+        .options(["--swap", &format!("{}:prio=9", disk.directory.display())])
+        .options(["--max-pool-percent", "0", "--swap-max", "400M"]);
+    let finished = launch.run()?;
+    finished.succeeded()?.paged()?;
     warned_once(&finished, &["write", "go to the others"])?;
     finished.within_budget()
 }

@@ -192,8 +192,9 @@ impl Engine {
         let engine = Engine::new(config, settings.policy, memory, staging, fingerprints, transfers, report);
         let mut engine = engine.with_claims(settings.claims);
         engine.add_inherited_areas(inherited);
-        for area in swap {
-            engine.add_area(area);
+        let areas = swap.len();
+        for (index, area) in swap.into_iter().enumerate() {
+            engine.add_area(area, areas - index - 1);
         }
         let engine = match (settings.encrypt, settings.checksums) {
             (true, _) => engine.with_encryption().map_err(failed(7))?,

@@ -147,20 +147,29 @@ impl SwapPlace {
 
 impl SwapFile {
     /// Opens all places, as large as there is room; in files without a name at most `bytes_max`
-    /// together (0 = no limit), which may be all processes' of the run. Areas that another process has,
-    /// or that this one has no right to, are left out; where nothing is left it is a file without a name
-    /// beside the first one.
+    /// together (0 = no limit), which may be all processes' of the run. Places that another process has,
+    /// that this one has no right to, or that are not to be opened, are left out; where nothing is left it
+    /// is a file without a name beside the first one. An error: that cannot be made, and if there is one
+    /// that says more the first that a place gave.
+    ///
+    /// *The story:* a directory that had been removed, and an area on a mount for reading, left the
+    /// program without a budget, beside another place that was good.
     pub fn open_all(places: &[SwapPlace], bytes_max: u64, is_shared: bool) -> Result<Vec<SwapFile>, Errno> {
         let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
         let total = (is_shared && bytes_max > 0).then(|| Limit::new(0, bytes_max));
-        let mut files = Vec::new();
+        let (mut files, mut failed) = (Vec::new(), None);
         for place in places {
             let mut file = match SwapFile::open(place, left) {
+                Ok(file) => file,
                 Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) if place.kind == SwapKind::Area => continue,
-                file => file?,
+                Err(errno) => {
+                    failed.get_or_insert(errno);
+                    continue;
+                }
             };
             if place.kind != SwapKind::Area {
-                left -= file.bytes;
+                // What they share bounds them together, wherever pages go.
+                left -= if total.is_some() { 0 } else { file.bytes };
                 file.limits.extend(total);
             }
             if bytes_max > 0 {
@@ -169,6 +178,9 @@ impl SwapFile {
             if file.bytes > PAGE_SIZE as u64 {
                 files.push(file);
             }
+        }
+        if let (true, Some(errno)) = (files.is_empty(), failed) {
+            return Err(errno);
         }
         if files.is_empty() {
             let first = places.first().ok_or(Errno::NOENT)?;
@@ -369,6 +381,18 @@ mod tests {
         assert_eq!((file.bytes, std::fs::exists(&path).unwrap()), (1 << 20, false));
         let bytes = stretch(&file.file, 1 << 62).unwrap();
         assert!(bytes >= 1 << 30 && file::status(&file.file).unwrap().len == bytes, "{bytes}");
+    }
+
+    /// See [`SwapFile::open_all`].
+    #[test]
+    fn a_place_that_is_gone_leaves_the_others_and_what_all_share_is_whole_for_each() {
+        let directory = std::env::var("CARGO_TARGET_TMPDIR").unwrap_or_else(|_| "/var/tmp".into());
+        let here = |priority| place(SwapKind::Directory, &directory, 0, priority);
+        let gone = place(SwapKind::Directory, "/no/such/directory", 0, 9);
+        let files = SwapFile::open_all(&[here(1), gone.clone(), here(2)], 1 << 20, true).unwrap();
+        let found: Vec<_> = files.iter().map(|file| (file.priority, file.bytes, file.limits.len())).collect();
+        assert_eq!(found, [(1, 1 << 20, 1), (2, 1 << 20, 1)]);
+        assert_eq!(SwapFile::open_all(&[gone], 0, true).err(), Some(Errno::NOENT));
     }
 
     /// A file that mkswap might have made is used as far as its header says; while one process has

@@ -253,6 +253,12 @@ impl Transfers {
         Some(self.areas[area].file.as_ref()?.raw() as u32)
     }
 
+    /// What is free where an area lies.
+    pub fn room_of(&self, area: usize) -> Option<u64> {
+        let space = file::space(self.areas[area].file.as_ref()?).ok()?;
+        Some(space.available_bytes)
+    }
+
     /// Is no file of the program's managed?
     pub fn has_no_files(&self) -> bool {
         self.files.is_empty()

@@ -537,6 +537,17 @@ impl<P: SwapIn> Mm<P> {
         self.areas.takes_pages(area)
     }
 
+    /// Does the area take none for want of room on its backing?
+    #[must_use]
+    pub fn is_area_closed(&self, area: AreaId) -> bool {
+        self.areas.is_closed(area)
+    }
+
+    /// There is room again.
+    pub fn reopen_area(&mut self, area: AreaId) {
+        self.areas.reopen(area);
+    }
+
     /// Pages that are in an area, and those that the others would still take.
     #[must_use]
     pub fn areas_beside(&self, area: AreaId) -> (u32, u32) {

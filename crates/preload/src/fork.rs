@@ -26,8 +26,8 @@ use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 use crate::undisturbed::undisturbed;
 use crate::waiting::Ticket;
 use crate::{
-    cpu_limit, files, filters, fresh, heir, joining, parent, remap, retire, speaker, start, veto, waiting,
-    withheld,
+    cpu_limit, files, filters, fresh, heir, joining, parent, peek, remap, retire, speaker, start, veto,
+    waiting, withheld,
 };
 
 /// Threads between the start of a fork and its end.
@@ -164,7 +164,20 @@ fn count_ended(forks: u32) {
 /// Makes a child by `call`, which gives 0 there, with these flags of clone(2), between [`prepare`] and
 /// [`parent`]; what it is given is for [`child_of`].
 pub fn between(flags: usize, call: impl FnOnce(Option<Ticket>) -> isize) -> isize {
+    between_telling(flags, [0; 2], call)
+}
+
+/// The same where the kernel tells the maker of the child at these addresses, unless they are 0: before the
+/// child runs, while nobody gets a page.
+///
+/// *The story:* the word of CLONE_PARENT_SETTID was on a page that was out. The call took five seconds, and
+/// all was brought in (`torture fork-told`).
+pub fn between_telling(flags: usize, words: [usize; 2], call: impl FnOnce(Option<Ticket>) -> isize) -> isize {
     prepare();
+    for word in words.into_iter().filter(|&word| word != 0) {
+        // SAFETY: with these flags the program gives the kernel that word to be written to.
+        let _ = unsafe { peek::words::<1>(word) };
+    }
     let ticket = waiting::begin(flags);
     let result = call(ticket);
     if result == 0 {

@@ -17,7 +17,7 @@ use linux_raw_sys::general::{
     __NR_mlockall, __NR_mmap, __NR_mprotect, __NR_mremap, __NR_munmap, __NR_newfstatat, __NR_pkey_mprotect,
     __NR_prctl, __NR_prlimit64, __NR_process_madvise, __NR_seccomp, __NR_sendmmsg, __NR_sendmsg, __NR_sendto,
     __NR_set_tid_address, __NR_setns, __NR_setrlimit, __NR_setsockopt, __NR_shmat, __NR_stat, __NR_statx,
-    __NR_unshare, __NR_vmsplice, CLONE_VM,
+    __NR_unshare, __NR_vmsplice, CLONE_PARENT_SETTID, CLONE_PIDFD, CLONE_VM,
 };
 
 use crate::tasks::Layout;
@@ -121,7 +121,8 @@ pub unsafe extern "C" fn clone(
         return result;
     }
     let word = joining::word(flags as usize, child_tid as usize);
-    fork::between(flags as usize, |ticket| {
+    let told = told(flags as usize, parent_tid as usize, parent_tid as usize);
+    fork::between_telling(flags as usize, told, |ticket| {
         let mut errand = Errand { start, argument, flags: flags as usize, word, ticket };
         let errand = (&raw mut errand).cast();
         // SAFETY: as above; the errand lives until the call returns, and the child has a copy of it.
@@ -305,7 +306,9 @@ extern "C" fn cloned(place: usize, result: isize) {
 }
 
 /// Flags are the first word of the arguments of clone3, the stack is the sixth.
+const PIDFD: usize = 1;
 const CHILD_TID: usize = 2;
+const PARENT_TID: usize = 3;
 const STACK: usize = 5;
 
 /// The arguments of clone3. What is wrong with them is the kernel's to say; nothing is read where
@@ -332,10 +335,10 @@ unsafe extern "C" fn concerning(
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(number, [a, b, c, d, e, f]) };
     if [__NR_fork, __NR_clone, __NR_clone3].contains(&number) {
-        let (flags, word) = childs(number, [a, b, c, d]);
-        let result = fork::between(flags, |_| call());
+        let made = Made::by(number, [a, b, c, d]);
+        let result = fork::between_telling(made.flags, made.told, |_| call());
         if result == 0 {
-            joining::in_child(word);
+            joining::in_child(made.word);
         }
         return result;
     }
@@ -438,16 +441,39 @@ unsafe fn of_mappings(number: c_uint, [a, b, c, d, e, f]: [usize; 6]) -> Option<
     })
 }
 
-/// The flags of fork, clone or clone3 with these arguments, and the word of the child that it makes.
-fn childs(number: c_uint, [first, second, _, fourth]: [usize; 4]) -> (usize, Option<usize>) {
-    if number == __NR_clone {
-        return (first, joining::word(first, fourth));
+/// What fork, clone or clone3 makes.
+#[derive(Default)]
+struct Made {
+    flags: usize,
+    /// Where the child's end is told of.
+    word: Option<usize>,
+    /// Where its maker is told of it, or 0.
+    told: [usize; 2],
+}
+
+impl Made {
+    /// With these arguments.
+    fn by(number: c_uint, [first, second, third, fourth]: [usize; 4]) -> Made {
+        if number == __NR_clone {
+            return Made {
+                flags: first,
+                word: joining::word(first, fourth),
+                told: told(first, third, third),
+            };
+        }
+        let words = clone3_words(first, second).filter(|_| number == __NR_clone3);
+        words.map_or_else(Made::default, |words| {
+            let flags = words[0] as usize;
+            let told = told(flags, words[PARENT_TID] as usize, words[PIDFD] as usize);
+            Made { flags, word: joining::word(flags, words[CHILD_TID] as usize), told }
+        })
     }
-    let words = clone3_words(first, second).filter(|_| number == __NR_clone3);
-    words.map_or((0, None), |words| {
-        let flags = words[0] as usize;
-        (flags, joining::word(flags, words[CHILD_TID] as usize))
-    })
+}
+
+/// The words with which the kernel tells a child's maker of it: its number, and a descriptor.
+fn told(flags: usize, parent_tid: usize, pidfd: usize) -> [usize; 2] {
+    let is_set = |flag| flags as c_uint & flag != 0;
+    [if is_set(CLONE_PARENT_SETTID) { parent_tid } else { 0 }, if is_set(CLONE_PIDFD) { pidfd } else { 0 }]
 }
 
 /// A system call failed with minus this.

@@ -458,8 +458,11 @@ pub struct Space {
 /// [`Space::magic`] of tmpfs: such files are memory themselves.
 pub const TMPFS_MAGIC: u64 = 0x0102_1994;
 
+/// The same of Btrfs.
+pub const BTRFS_MAGIC: u64 = 0x9123_683e;
+
 /// The same of file systems whose files change by this kernel alone: ext2 to ext4, XFS, Btrfs, F2FS.
-const LOCAL_MAGICS: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+const LOCAL_MAGICS: [u64; 4] = [0xef53, 0x5846_5342, BTRFS_MAGIC, 0xf2f5_2010];
 
 impl Space {
     /// Does nobody change its files but through this kernel and this file system? False: not known.
@@ -491,6 +494,40 @@ pub fn device_bytes(fd: &Fd) -> Result<u64, Errno> {
     // SAFETY: the command writes one integer.
     unsafe { fd.ioctl(BLKGETSIZE64, &raw mut bytes)? };
     Ok(bytes)
+}
+
+const BLKROGET: u32 = ioctl_number(0, 0x12, 94, 0);
+
+/// May nothing be written to a block device? ENOTTY: it is none.
+pub fn device_is_read_only(fd: &Fd) -> Result<bool, Errno> {
+    let mut is_read_only = 0u32;
+    // SAFETY: the command writes one integer.
+    unsafe { fd.ioctl(BLKROGET, &raw mut is_read_only)? };
+    Ok(is_read_only != 0)
+}
+
+// The kernel reads and writes 32 bits, whatever the numbers say.
+const FS_IOC_GETFLAGS: u32 = ioctl_number(IOC_READ, b'f', 1, size_of::<usize>());
+const FS_IOC_SETFLAGS: u32 = ioctl_number(IOC_WRITE, b'f', 2, size_of::<usize>());
+const FS_NOCOW: u32 = 0x0080_0000;
+
+/// Is a file written where it lies, as chattr(1) has it by `C`? Of Btrfs: others always are.
+pub fn is_in_place(fd: &Fd) -> Result<bool, Errno> {
+    inode_flags(fd).map(|flags| flags & FS_NOCOW != 0)
+}
+
+/// From now on it is; only a file without content can be changed in that way.
+pub fn set_in_place(fd: &Fd) -> Result<(), Errno> {
+    let mut flags = inode_flags(fd)? | FS_NOCOW;
+    // SAFETY: the command reads one integer.
+    unsafe { fd.ioctl(FS_IOC_SETFLAGS, &raw mut flags).map(drop) }
+}
+
+fn inode_flags(fd: &Fd) -> Result<u32, Errno> {
+    let mut flags = 0u32;
+    // SAFETY: the command writes one integer.
+    unsafe { fd.ioctl(FS_IOC_GETFLAGS, &raw mut flags)? };
+    Ok(flags)
 }
 
 const BLKDISCARD: u32 = ioctl_number(0, 0x12, 119, 0);

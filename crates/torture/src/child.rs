@@ -11,6 +11,12 @@ use crate::sys::check;
 #[derive(Debug)]
 pub struct Child(libc::pid_t);
 
+/// One that was made by another way.
+#[must_use]
+pub fn of(pid: libc::pid_t) -> Child {
+    Child(pid)
+}
+
 /// Forks; the child runs `body`, says what went wrong on stderr, and ends with 0 or 1 without
 /// running exit handlers.
 pub fn fork(body: impl FnOnce() -> Outcome) -> Outcome<Child> {

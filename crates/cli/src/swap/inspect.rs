@@ -53,6 +53,10 @@ pub enum Refused {
     Extent { offset: u64, flaw: &'static str },
     /// The file system does not tell where it lies.
     NoExtents,
+    /// What is written to it goes to another place each time.
+    CopyOnWrite,
+    /// Nothing can be written to it.
+    ReadOnly(io::Error),
     /// The kernel swaps to it.
     KernelHasIt,
     /// Another run has it.
@@ -76,6 +80,12 @@ impl fmt::Display for Refused {
             Refused::Unfit(Unfit::TooLarge) => write!(f, "it has more pages than there are page numbers"),
             Refused::Extent { offset, flaw } => write!(f, "the part at byte {offset} is {flaw}"),
             Refused::NoExtents => write!(f, "its file system does not tell where it lies (FIEMAP)"),
+            Refused::CopyOnWrite => write!(
+                f,
+                "its file system writes each page to another place (copy-on-write): make it anew, or `chattr +C` \
+                 while it is empty"
+            ),
+            Refused::ReadOnly(error) => write!(f, "it cannot be written to: {error}"),
             Refused::KernelHasIt => write!(f, "the kernel swaps to it; `swapoff` comes first"),
             Refused::Locked => write!(f, "another run of overspill has it"),
             Refused::DeviceBusy => write!(f, "the device is mounted, or in use by something else"),
@@ -86,8 +96,12 @@ impl fmt::Display for Refused {
 
 impl From<Errno> for Refused {
     fn from(errno: Errno) -> Refused {
-        Refused::Io(io::Error::from_raw_os_error(errno.raw_os_error()))
+        Refused::Io(as_io(errno))
     }
+}
+
+fn as_io(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno.raw_os_error())
 }
 
 /// An open file or device.
@@ -155,9 +169,23 @@ impl Candidate {
         }
     }
 
+    /// Refuses what nobody could write to, this user at least.
+    ///
+    /// *The story:* an area on a mount for reading was taken, and the program ran without a limit.
+    fn refuse_read_only(&self) -> Result<(), Refused> {
+        let name = CString::new(self.path.as_os_str().as_bytes()).expect("it was opened by that name");
+        let opened = file::open(&name, Open::READ_WRITE | Open::NON_BLOCKING);
+        let opened = opened.map_err(|errno| Refused::ReadOnly(as_io(errno)))?;
+        if self.medium == Medium::Device && file::device_is_read_only(&opened)? {
+            return Err(Refused::ReadOnly(as_io(Errno::ROFS)));
+        }
+        Ok(())
+    }
+
     /// Everything that has to be right before pages go there.
     pub fn usable(&self) -> Result<(Header, Layout), Refused> {
         self.refuse_used()?;
+        self.refuse_read_only()?;
         Ok((self.header()?, self.layout()?))
     }
 }

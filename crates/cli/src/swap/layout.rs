@@ -8,7 +8,7 @@
 use overspill_mm::swap::extents::Extents;
 use overspill_mm::swap::extents::packing::{Packer, Unfit};
 use overspill_mm::swap::header::HEADER_BYTES;
-use overspill_sys::file::{self, EXTENTS_MAX, Extent};
+use overspill_sys::file::{self, BTRFS_MAGIC, EXTENTS_MAX, Extent};
 use overspill_sys::{Errno, Fd};
 
 use super::inspect::Refused;
@@ -49,7 +49,13 @@ impl Layout {
     }
 
     /// Asks the file system.
+    ///
+    /// *The story:* swapon refused what was made on Btrfs, and a run took more of the file system with each
+    /// page that it wrote anew: the area had blocks, and the pages went to others.
     pub fn of_file(fd: &Fd, bytes: u64) -> Result<Layout, Refused> {
+        if file::space(fd)?.magic == BTRFS_MAGIC && !file::is_in_place(fd)? {
+            return Err(Refused::CopyOnWrite);
+        }
         let (mut judge, mut offset) = (Judge::new(bytes), 0);
         let mut found = [Extent::default(); EXTENTS_MAX];
         loop {

@@ -3,12 +3,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refusal};
+use overspill_sys::file::{self as sys_file, BTRFS_MAGIC};
+use overspill_sys::{Errno, Fd};
 
 use super::inspect::{Candidate, Refused, pages_text};
 use crate::checks::swap_place;
@@ -138,6 +141,7 @@ fn page_count(bytes: u64) -> Result<u32> {
 /// there in that moment failed, too.
 fn reserve(path: &Path, file: &File, pages: u32) -> Result<()> {
     let bytes = i64::from(pages) * HEADER_BYTES as i64;
+    write_in_place(file).context("cannot have it written in place (chattr +C)")?;
     let has = file.metadata()?.blocks() * 512;
     let free = swap_place::free_bytes(path)?;
     if bytes.cast_unsigned().saturating_sub(has) > free {
@@ -145,6 +149,21 @@ fn reserve(path: &Path, file: &File, pages: u32) -> Result<()> {
     }
     fallocate(file, FallocateFlags::empty(), 0, bytes).context("cannot reserve its blocks")?;
     Ok(file.set_len(bytes.cast_unsigned())?)
+}
+
+/// Where a file system writes what is there already to another place, it is told not to. What is in the file
+/// goes for that: it goes anyway, and only an empty file can be changed so.
+///
+/// *The story:* swapon refused what was made on Btrfs.
+fn write_in_place(file: &File) -> io::Result<()> {
+    let fd = Fd::from(file.as_fd().try_clone_to_owned()?);
+    let failed = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+    let is_elsewhere = sys_file::space(&fd).map_err(failed)?.magic == BTRFS_MAGIC;
+    if is_elsewhere && !sys_file::is_in_place(&fd).map_err(failed)? {
+        file.set_len(0)?;
+        sys_file::set_in_place(&fd).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Writes the first page, and looks whether what came of it can be used.

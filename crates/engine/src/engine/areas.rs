@@ -7,12 +7,17 @@ use alloc::ffi::CString;
 use alloc::vec::Vec;
 use core::ffi::CStr;
 
+use overspill_mm::types::Nanos;
 use overspill_mm::{AreaConfig, AreaId, Event};
 use overspill_sys::{Errno, PAGE_SIZE};
 
 use super::claiming::Claim;
 use super::{Engine, Notice};
 use crate::swapfile::{GivesBack, SwapFile, SwapPlace};
+
+/// How often it is looked whether an area that had no room has it again, and from when on it has.
+const REOPEN_NS: Nanos = 1_000_000_000;
+const ROOM_BYTES: u64 = 16 << 20;
 
 /// What is known of an area beside its slots.
 pub(super) struct KnownArea {
@@ -64,16 +69,17 @@ pub struct Leaving {
 }
 
 impl Engine {
-    /// One more swap area, as large as there are slot numbers left. False: there are none, and it is
-    /// left out.
+    /// One more swap area, as large as there are slot numbers left; so many `others` are to come, which get
+    /// as many. False: there are none, and it is left out.
     ///
     /// *The story:* after a first place of more than 8 TiB the second had no numbers, and the third
-    /// ended the program.
-    pub(crate) fn add_area(&mut self, swap: SwapFile) -> bool {
-        if self.mm.slot_numbers_left() < 2 {
+    /// ended the program. *The other story:* then it was left out without a word, whatever its priority.
+    pub(crate) fn add_area(&mut self, swap: SwapFile, others: usize) -> bool {
+        let numbers = self.mm.slot_numbers_left() / (others as u32 + 1);
+        if numbers < 2 {
             return false;
         }
-        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX);
+        let slots = u32::try_from(swap.bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX).min(numbers);
         let (priority, discards) = (swap.priority, swap.gives_back != GivesBack::Nothing);
         let claim = Claim::new(self.claims.as_ref(), swap.limits);
         let claims = claim.as_ref().map_or(0, Claim::step);
@@ -91,7 +97,7 @@ impl Engine {
     pub fn add_place(&mut self, place: &SwapPlace) -> Result<(), Errno> {
         let swap = SwapFile::open(place, u64::MAX)?;
         let has_room = swap.bytes > PAGE_SIZE as u64 && self.areas.len() < usize::from(u8::MAX);
-        if !has_room || !self.add_area(swap) {
+        if !has_room || !self.add_area(swap, 0) {
             return Err(Errno::NOSPC);
         }
         self.report.note_areas(self.area_bytes());
@@ -123,6 +129,22 @@ impl Engine {
     fn has_at(&self, path: &CStr, id: AreaId) -> bool {
         let area = &self.areas[usize::from(id.0)];
         area.path.as_c_str() == path && !area.leaves && (area.bytes > 0 || self.mm.areas_beside(id).0 > 0)
+    }
+
+    /// Of those that had no room some may have it by now: what filled the file system is gone.
+    ///
+    /// *The story:* 250 MiB were free again, and a program stayed 80 MiB above its budget until it ended.
+    pub(super) fn reopen_areas(&mut self, now: Nanos) {
+        if now < self.reopens_next {
+            return;
+        }
+        self.reopens_next = now + REOPEN_NS;
+        for id in (0..self.areas.len()).map(|index| AreaId(index as u8)) {
+            let has_room = || self.transfers.room_of(id.0.into()).is_some_and(|bytes| bytes >= ROOM_BYTES);
+            if self.mm.is_area_closed(id) && has_room() {
+                self.mm.reopen_area(id);
+            }
+        }
     }
 
     /// How far the order is.

@@ -312,8 +312,9 @@ impl Engine {
             self.areas[usize::from(id.0)].is_sealed = true;
         }
         self.forget_emptied();
-        for file in made {
-            self.add_area(file);
+        let areas = made.len();
+        for (index, file) in made.into_iter().enumerate() {
+            self.add_area(file, areas - index - 1);
         }
         self.report.note_areas(self.area_bytes());
         true

@@ -114,6 +114,8 @@ pub struct Engine {
     /// Pages are encrypted.
     sealing: Option<Sealing>,
     areas: Vec<areas::KnownArea>,
+    /// When it is looked next whether one that had no room has it.
+    reopens_next: Nanos,
     /// What areas may use is bounded for all processes of a run together.
     claims: Option<Claims>,
     compressed: Compressed,
@@ -184,6 +186,7 @@ impl Engine {
             sums: Sums::new(),
             sealing: None,
             areas: Vec::new(),
+            reopens_next: 0,
             claims: None,
             compressed: Compressed::new(0, false),
             allowed,
@@ -374,6 +377,7 @@ impl Engine {
         self.vigil.tick(now);
         self.look_at_claims();
         self.close_emptied(now);
+        self.reopen_areas(now);
         self.look_for_guards(now);
         self.feed(Event::Tick);
         self.look_at_files();

@@ -512,6 +512,21 @@ impl Areas {
         self.stay_if_alone();
     }
 
+    /// There is room again: it takes pages. False: it had room, or is not to take any.
+    pub fn reopen(&mut self, area: AreaId) -> bool {
+        let is_closed = self.is_closed(area);
+        if is_closed {
+            self.areas[usize::from(area.0)].stand = Stand::Open;
+        }
+        is_closed
+    }
+
+    /// Does it take no pages for want of room on its backing?
+    pub fn is_closed(&self, area: AreaId) -> bool {
+        let area = &self.areas[usize::from(area.0)];
+        area.stand == Stand::Closed && !area.is_sealed
+    }
+
     /// The area has failed: it takes no more pages, whatever comes, and what is in it is to be brought
     /// elsewhere. True: that is new.
     pub fn fail(&mut self, area: AreaId) -> bool {

@@ -275,7 +275,7 @@ impl Model {
         }
     }
 
-    /// An area fails, or is asked to leave, or those that were do, or do not after all.
+    /// An area fails, has room again, or is asked to leave, or those that were do, or do not after all.
     fn change(&mut self) {
         let id = AreaId(self.below(self.known.len() as u32) as u8);
         let known = &mut self.known[usize::from(id.0)];
@@ -288,6 +288,11 @@ impl Model {
             1..4 => {
                 self.areas.ask_to_leave(id);
                 known.is_asked = true;
+            }
+            4..6 => {
+                let is_closed = known.stand == Stand::Closed;
+                assert_eq!(self.areas.reopen(id), is_closed);
+                known.stand = if is_closed { Stand::Open } else { known.stand };
             }
             _ => self.leave_if_room(),
         }

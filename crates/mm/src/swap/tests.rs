@@ -246,6 +246,20 @@ fn what_has_failed_takes_no_page_again() {
     assert!(areas.is_full() && !areas.waits_to_leave());
 }
 
+/// *The story:* a file system that was full for a moment took no more pages of a run, ever.
+#[test]
+fn what_had_no_room_takes_pages_again_when_it_has() {
+    let mut areas = areas(Placement::ByAddress, &[(4096, 1)]);
+    let mut homes = Homes::NONE;
+    let slot = areas.allocate(PageId(1), &mut homes).expect("there is room");
+    areas.close(slot);
+    assert!(areas.is_closed(AreaId(0)) && areas.allocate(PageId(2), &mut homes).is_none());
+    assert!(areas.reopen(AreaId(0)) && !areas.reopen(AreaId(0)));
+    assert!(areas.allocate(PageId(2), &mut homes).is_some());
+    areas.fail(AreaId(0));
+    assert!(!areas.reopen(AreaId(0)), "that is another matter");
+}
+
 /// *The story:* a window's home came before everything else, in an area that was to take only what
 /// nobody else does, too.
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::child::{self, Form};
 use crate::context::Context;
-use crate::memory::{MIB, Memory, PAGE, RW};
+use crate::memory::{MIB, Memory, PAGE, RW, WORDS};
 use crate::outcome::Outcome;
 use crate::{ensure, pattern, sys};
 
@@ -226,6 +226,44 @@ pub fn maker_waits(context: &mut Context) -> Outcome {
             begun.and(made).and(fresh)
         })?;
         pattern::check_pages(memory, 0..memory.pages(), SEED, "who waited for a child")?;
+    }
+    Ok(())
+}
+
+/// `fork-told`: the kernel tells the maker of its child, on pages that are out.
+///
+/// *The story:* it does so before the child runs, and until the child had asked for something nobody in the
+/// maker was given a page. The call took five seconds, and all of the memory came in.
+pub fn told(context: &mut Context) -> Outcome {
+    const LONG: Duration = Duration::from_secs(3);
+    let memory = context.subject(SEED)?;
+    let check = |page: usize, what: &str| pattern::check_pages(&memory, page..page + 1, SEED, what);
+    for round in 1..7 {
+        context.cool(&memory)?;
+        // The last word of a page, which has a page to itself.
+        let [number, descriptor] = [round, round + 10].map(|part| memory.pages() * part / 20);
+        let [number_at, descriptor_at] = [number, descriptor].map(|page| memory.at((page + 1) * PAGE - 8));
+        let flags = (libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) as u64;
+        let words = [flags, descriptor_at as u64, 0u64, number_at as u64, libc::SIGCHLD as u64, 0, 0, 0];
+        let begun = Instant::now();
+        // SAFETY: the words are the arguments of clone3, and what they point to is this memory's.
+        let made = unsafe { libc::syscall(libc::SYS_clone3, words.as_ptr(), size_of_val(&words)) };
+        if made == 0 {
+            let is_right = check(number + 1, "in the child").is_ok();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_right)) };
+        }
+        let took = begun.elapsed();
+        let pid = sys::check("clone3", made as isize)? as libc::pid_t;
+        child::of(pid).succeed("a child that its maker is told of")?;
+        ensure!(took < LONG, "clone3 took {took:?}");
+        let [told, opened] =
+            [number, descriptor].map(|page| memory.word(page, WORDS - 1).load(Relaxed) as u32 as i32);
+        ensure!(told == pid, "the maker was told of {told}, and its child is {pid}");
+        // SAFETY: the kernel has made it for this process.
+        unsafe { libc::close(opened) };
+        [number, descriptor].iter().for_each(|&page| pattern::fill_pages(&memory, page..page + 1, SEED));
+        pattern::check_pages(&memory, 0..memory.pages(), SEED, "in the parent")?;
     }
     Ok(())
 }

@@ -193,6 +193,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-out-signal" Exceeded forks_out::signal, "a signal's handler forks while a fork is under way";
     "fork-stopped" Exceeded forks_held::stopped, "a child is stopped right after its birth";
     "fork-maker-stopped" Exceeded forks_held::maker_stopped, "who makes a child is stopped meanwhile";
+    "fork-told" Exceeded forks_held::told, "whose maker is told of its child on a page that is out";
     "fork-beside-bare" Exceeded forks_held::beside_bare, "bare forks beside announced ones";
     "fork-maker-waits" Exceeded forks_held::maker_waits, "whose maker waits, without CLONE_VM";
     "fork-tree" Exceeded forks::tree, "children of children";

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use crate::context::Context;
 use crate::launch::{Launch, MIB};
-use crate::scratch::administer;
+use crate::scratch::{SmallDisk, administer};
 use crate::{Outcome, Test, ensure};
 
 const RAM_BYTES: u64 = 64 * MIB;
@@ -130,7 +130,13 @@ fn refused(context: &Context) -> Outcome {
     locked.lock().map_err(|error| error.to_string())?;
     refusal(&file, "another run")?;
     drop(locked);
-    std::fs::remove_file(&file).map_err(|error| error.to_string())
+    std::fs::remove_file(&file).map_err(|error| error.to_string())?;
+    // *The story:* it was taken, and the program ran without a limit.
+    let disk = SmallDisk::new(context, "areas-read-only", 100)?;
+    let area = disk.directory.join("area");
+    make(context, &area, 64)?;
+    administer("mount", &["-o", "remount,ro", &disk.directory.to_string_lossy()])?;
+    refusal(&area, "it cannot be written to")
 }
 
 /// The kernel takes what `swap make` made; meanwhile it is nobody else's.

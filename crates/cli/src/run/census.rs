@@ -242,7 +242,8 @@ impl Census {
         (record.last_ns, record.last_busy_ns) = (now, look.busy_ns.max(record.last_busy_ns));
         record.anon_peak_bytes = record.anon_peak_bytes.max(look.anon_bytes);
         let kept_bytes = sighting.kept_bytes.min(look.shared_bytes);
-        record.seen_peak_bytes = record.seen_peak_bytes.max(look.anon_bytes + kept_bytes);
+        let own_bytes = look.anon_bytes.saturating_sub(sighting.doubly_bytes);
+        record.seen_peak_bytes = record.seen_peak_bytes.max(own_bytes + kept_bytes);
         record.last_look = Some(self.looks);
         record.shmem_peak_bytes = record.shmem_peak_bytes.max(sighting.shmem_bytes);
         record.looked_peak_bytes = record.looked_peak_bytes.max(look.anon_bytes + look.shared_bytes);
@@ -452,6 +453,22 @@ mod tests {
 
     fn report(pid: u32, program_pages: u32, generation: u32, state: u32) -> AgentReport {
         AgentReport { state, ..AgentReport::empty(0, generation, pid, program_pages) }
+    }
+
+    /// See [`Record::unseen_bytes`].
+    #[test]
+    fn what_a_copy_came_to_have_by_itself_is_held_beside_its_parent() {
+        let (parent, mut child) = (sighting(4, 1, 30, 96), sighting(5, 4, 30, 96));
+        child.doubly_bytes = 96 * MIB;
+        let mut census = Census::default();
+        census.look(&[parent], 0);
+        census.look(&[parent, child], 20 * MS);
+        let mut told = report(5, 30, 1, state::WATCHING);
+        told.borrowed_bytes = 6 * MIB;
+        let resident = |(name, _): &&mut (&str, u64)| *name == "resident_peak_bytes";
+        told.counters.iter_mut().find(resident).unwrap().1 = 96 * MIB;
+        census.keep(told);
+        assert_eq!((census.tree_late_bytes, census.tree_peak_bytes), (186 * MIB, 96 * MIB));
     }
 
     /// See [`Census::tree_late_bytes`].

@@ -156,25 +156,29 @@ impl Candidate {
         if kernel_swaps_to(&self.path) {
             return Err(Refused::KernelHasIt);
         }
+        // First: a run has its device for itself, too.
+        match once_free(|| file::lock(&self.fd), Errno::AGAIN) {
+            Err(Errno::AGAIN) => return Err(Refused::Locked),
+            result => result?,
+        }
         if self.medium == Medium::Device {
-            let name = CString::new(self.path.as_os_str().as_bytes()).expect("it was opened by that name");
-            match once_free(|| file::open(&name, Open::EXCLUSIVE), Errno::BUSY) {
+            match once_free(|| file::open(&self.name(), Open::EXCLUSIVE), Errno::BUSY) {
                 Err(Errno::BUSY) => return Err(Refused::DeviceBusy),
                 result => drop(result?),
             }
         }
-        match once_free(|| file::lock(&self.fd), Errno::AGAIN) {
-            Err(Errno::AGAIN) => Err(Refused::Locked),
-            result => Ok(result?),
-        }
+        Ok(())
+    }
+
+    fn name(&self) -> CString {
+        CString::new(self.path.as_os_str().as_bytes()).expect("it was opened by that name")
     }
 
     /// Refuses what nobody could write to, this user at least.
     ///
     /// *The story:* an area on a mount for reading was taken, and the program ran without a limit.
     fn refuse_read_only(&self) -> Result<(), Refused> {
-        let name = CString::new(self.path.as_os_str().as_bytes()).expect("it was opened by that name");
-        let opened = file::open(&name, Open::READ_WRITE | Open::NON_BLOCKING);
+        let opened = file::open(&self.name(), Open::READ_WRITE | Open::NON_BLOCKING);
         let opened = opened.map_err(|errno| Refused::ReadOnly(as_io(errno)))?;
         if self.medium == Medium::Device && file::device_is_read_only(&opened)? {
             return Err(Refused::ReadOnly(as_io(Errno::ROFS)));

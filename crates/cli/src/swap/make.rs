@@ -88,7 +88,11 @@ fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<H
     }
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let bytes = match candidate.medium {
-        Medium::Device => bytes.map_or(candidate.bytes, |asked| asked.min(candidate.bytes)),
+        // *The story:* `--size 1G` made 40 MiB of a device of 40, without a word.
+        Medium::Device if bytes.is_some_and(|asked| asked > candidate.bytes) => {
+            bail!("the device has {}", human::bytes(candidate.bytes));
+        }
+        Medium::Device => bytes.unwrap_or(candidate.bytes),
         Medium::File => bytes.unwrap_or(candidate.bytes),
     };
     let pages = page_count(bytes)?;

@@ -13,6 +13,7 @@ use crate::tree_sampler::TreeSampler;
 use crate::{Outcome, Test, ensure, json, packages, proc, real};
 
 const WORKER: &str = include_str!("trees/worker.c");
+const IDLER: &str = include_str!("trees/idler.c");
 const POOL: &str = include_str!("trees/pool.py");
 const READERS: &str = include_str!("trees/readers.py");
 
@@ -33,6 +34,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::idle", idle),
         Test::new("trees::shared-memory", shared_memory),
         Test::new("trees::seventy", seventy),
+        Test::new("trees::many-small", many_small),
         Test::new("trees::redis-saves-in-plenty", |context| real::saves(context, 300 * MIB)),
         Test::new("trees::other-user", |context| {
             wrapped(context, "other-user", &["setpriv", "--reuid", "65534", "--clear-groups"])
@@ -330,6 +332,18 @@ fn seventy(context: &Context) -> Outcome<Verdict> {
     // 64th was never managed.
     ensure!(count >= 56 && paged_late > 0, "{}", finished.complain(&format!("{count} of 70 paged")));
     Ok(verdict)
+}
+
+/// *The story:* who has less than 4 MiB is left alone, and each agent looked at its own: a hundred of 3 MiB held
+/// 316 MiB of 64, and nothing was paged out.
+fn many_small(context: &Context) -> Outcome<Verdict> {
+    let idler = packages::compile(context, "trees-idler", IDLER, &[])?;
+    let script = "for n in $(seq 80); do $0 3 3 & jobs=\"$jobs $!\"; done
+        for job in $jobs; do wait $job || exit 1; done";
+    let launch = Launch::new(context, "trees-many-small", "/bin/sh");
+    let launch = launch.args(["-c", script, &text(&idler)]).timeout(180);
+    let (finished, verdict) = sampled(launch, 64 * MIB)?;
+    kept(&finished, verdict)
 }
 
 /// *The stories:* another user may not look into the launcher's /proc, another pid namespace does

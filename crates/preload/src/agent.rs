@@ -64,6 +64,11 @@ const PREPARE_PERCENT: u64 = 75;
 /// A process with less is not worth managing: so much, or this share of the tree's budget if that is less.
 const SMALL_BYTES: u64 = 4 << 20;
 const SMALL_SHARE: u64 = 16;
+/// ... or so much, while all together hold this share of the budget more than that.
+///
+/// *The story:* a hundred of 3 MiB were let alone by each agent for itself, and held 316 MiB of 64.
+const SMALL_CROWDED_BYTES: u64 = 1 << 20;
+const CROWDED_SHARE: u64 = 16;
 /// ... or so much, of a copy that could come to have far more as fast as it can store.
 const SMALL_COPY_BYTES: u64 = 512 << 10;
 /// A child of fork that has not called exec by then is taken for a program of its own.
@@ -242,8 +247,12 @@ impl Agent {
 
     /// Who has less than this is left alone, however little there is.
     fn small_bytes(&self) -> u64 {
-        let shares = !self.has(flags::PER_PROCESS);
-        if shares { SMALL_BYTES.min(self.ram() / SMALL_SHARE) } else { 0 }
+        if self.has(flags::PER_PROCESS) {
+            return 0;
+        }
+        let is_crowded = self.purse.excess(0) > self.ram() / CROWDED_SHARE;
+        let most = if is_crowded { SMALL_CROWDED_BYTES } else { SMALL_BYTES };
+        most.min(self.ram() / SMALL_SHARE)
     }
 
     /// Returns when the program holds as many bytes as `start` tells for its growth: for now, and

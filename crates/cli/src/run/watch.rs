@@ -65,7 +65,7 @@ const AFTER_PAUSE: Duration = Duration::from_millis(5);
 pub struct Watched {
     /// The books.
     pub census: Census,
-    /// What orphans used.
+    /// What orphans used, and who went on.
     pub orphans: Orphans,
     /// Why `--strict` ended the run.
     pub refused: Option<String>,
@@ -208,7 +208,7 @@ impl Watcher {
         if self.refused.is_some() {
             self.end_all();
         }
-        let (orphans, overlooks) = (self.descendants.orphans(), self.descendants.overlooks());
+        let (overlooks, orphans) = (self.descendants.overlooks(), self.descendants.used_at_end());
         let killed = self.group.killed();
         Watched { census: self.census, orphans, refused: self.refused, overlooks, killed }
     }

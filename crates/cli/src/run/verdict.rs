@@ -615,8 +615,8 @@ pub mod tests {
         };
         let thrashed = above(0.64, 330, 121);
         assert_eq!(thrashed.kind, "exceeded");
-        let expected = "went above the budget, to 121.0 MiB; thrashes: 64 % of the time spent waiting for swap; \
-                        361.0 MiB would avoid that";
+        let expected = "went above the budget, to 121.0 MiB; thrashes: 64 % of the time spent waiting for \
+                        swap; 361.0 MiB would avoid that";
         assert_eq!(thrashed.text, expected);
         assert!(thrashed.next.contains("--ram 361M "), "{thrashed:?}");
         let shared = above(0.01, 90, 400);
@@ -645,8 +645,8 @@ pub mod tests {
     fn who_was_ended_is_told_what_it_needed() {
         let ended = |share: f64| judged(|report| (report.stalled_share, report.signal) = (share, Some(15)));
         let thrashed = ended(0.65);
-        let expected = "killed by SIGTERM before it was done; 100.0 MiB at most until then; thrashes: 65 % of \
-                        the time spent waiting for swap; 330.0 MiB were needed by then";
+        let expected = "killed by SIGTERM before it was done; 100.0 MiB at most until then; thrashes: 65 % \
+                        of the time spent waiting for swap; 330.0 MiB were needed by then";
         assert_eq!((thrashed.kind, thrashed.text.as_str()), ("killed", expected));
         assert!(thrashed.next.contains("--ram 361M "), "{thrashed:?}");
         assert!(ended(0.01).next.contains("--ram 100M "), "{:?}", ended(0.01));

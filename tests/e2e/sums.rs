@@ -24,6 +24,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::reason-capabilities", capabilities),
         Test::new("limits::reason-no-environment", no_environment),
         Test::new("limits::reason-no-thread", no_thread),
+        Test::new("limits::reason-namespaces", namespaces),
     ]
 }
 
@@ -159,6 +160,25 @@ fn capabilities(context: &Context) -> Outcome {
         .timeout(60)
         .run()?;
     unmanaged(&finished, "given file capabilities")
+}
+
+/// The same in a user and a network namespace: no way leads from there to the launcher. Where either is the
+/// launcher's it is managed.
+fn namespaces(context: &Context) -> Outcome {
+    let of = |options: &str| {
+        Launch::new(context, "sums-namespaces", packages::program("unshare", "util-linux")?)
+            .args([options, &text(&program(context)?), "plain", "20"])
+            .ram(64 * MIB)
+            .timeout(60)
+            .run()
+    };
+    unmanaged(&of("-Urn")?, "cannot be reached from a user and a network namespace of its own")?;
+    for options in ["-Ur", "-n"] {
+        let finished = of(options)?;
+        let is_managed = finished.succeeded()?.report()?["managed"] == true;
+        ensure!(is_managed, "{}", finished.complain(options));
+    }
+    Ok(())
 }
 
 /// CAP_NET_RAW, in effect at once.

@@ -53,6 +53,7 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
         .iter()
         .fold(command, |command, name| command.mut_subcommand(name, |inner| with_variables(inner, prefix)));
     command.mut_args(|arg| {
+        let arg = if is_size(&arg) { arg.allow_hyphen_values(true) } else { arg };
         let Some(long) = arg.get_long().filter(|_| arg.get_env().is_none()) else { return arg };
         let variable = format!("OVERSPILL_{prefix}{long}").replace('-', "_").to_uppercase();
         match arg.get_action() {
@@ -61,6 +62,15 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
             _ => arg.env(variable),
         }
     })
+}
+
+/// Is its value a size? Then the parser of sizes hears of one that begins with a hyphen, and says what is
+/// wrong.
+///
+/// *The story:* of `--ram -5M` "unexpected argument '-5'" was told.
+fn is_size(arg: &clap::Arg) -> bool {
+    let names = arg.get_value_names().unwrap_or_default();
+    !arg.is_require_equals_set() && (names.iter().any(|name| name == "SIZE") || arg.get_long() == Some("ram"))
 }
 
 /// Reads this process's command line; `Err` holds the exit code when everything has been said
@@ -195,6 +205,7 @@ fn suggestion(error: &clap::Error) -> String {
         _ => None,
     });
     let meant = meant.or_else(|| option_of_run(error)).or_else(|| page_of_help(error));
+    let meant = meant.or_else(|| near_option(error));
     meant.map_or_else(String::new, |word| format!(" (did you mean `{word}`?)"))
 }
 
@@ -205,6 +216,22 @@ fn option_of_run(error: &clap::Error) -> Option<String> {
     let table = table();
     let mut options = table.find_subcommand("run")?.get_arguments();
     options.any(|option| option.get_long() == Some(long)).then(|| format!("overspill run --{long}"))
+}
+
+/// An option of the command with two letters exchanged, which clap does not find.
+///
+/// *The story:* of `run --rma 1G` it was not said that `--ram` was meant.
+fn near_option(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let typed = word.strip_prefix("--")?;
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let names = usage.split_whitespace().skip_while(|&word| word != "Usage:").skip(2);
+    let table = table();
+    let command = names
+        .map_while(|name| (!name.starts_with(['[', '<', '-'])).then_some(name))
+        .try_fold(&table, |command, name| command.find_subcommand(name))?;
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    nearest::nearest(typed, shown.filter_map(clap::Arg::get_long)).map(|long| format!("--{long}"))
 }
 
 /// A command behind `help`.
@@ -304,6 +331,14 @@ mod tests {
         let expected = [
             ("overspill run --ram 3X true", "`3X` is not a size"),
             ("overspill run --ram 0 true", "must be above zero"),
+            ("overspill run --ram -5M true", "`-5M` is not a size"),
+            ("overspill run --ram=-5M true", "`-5M` is not a size"),
+            ("overspill run --ram 1G --swap-max -3 true", "`-3` is not a size"),
+            ("overspill swap make x --size -3M", "`-3M` is not a size"),
+            ("overspill run --ram", "a value is required for '--ram <SIZE>'"),
+            ("overspill run --rma 1G true", "'--rma' found (did you mean `--ram`?)"),
+            ("overspill run --rma=1G true", "'--rma' found (did you mean `--ram`?)"),
+            ("overspill swap drain --pdi 3 x", "'--pdi' found (did you mean `--pid`?)"),
             ("overspill run --ram 1G", "a command is missing; for examples: overspill help run"),
             ("overspill record", "overspill help record"),
             (

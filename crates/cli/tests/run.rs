@@ -603,6 +603,40 @@ fn top_shows_a_run_as_text_where_there_is_no_terminal() {
     assert!(stdout(&output).contains("no run of overspill"), "{}", stdout(&output));
 }
 
+/// *The story:* runs were found by the name of the launcher's process, which is that of a link that it was
+/// started by; and where there was no such run, it was said that this user may not look into it.
+#[test]
+fn a_run_is_found_whatever_link_it_was_started_by() {
+    let scratch = Scratch::new("other-name");
+    let link = scratch.file("os");
+    let plain = overspill();
+    std::os::unix::fs::symlink(plain.get_program(), &link).unwrap();
+    let mut command = Command::new(&link);
+    command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(["run", "--ram", "100M", "--", "sh", "-c", "echo ready; read word; exit 0"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let pid = child.id().to_string();
+    let asked = |words: &[&str]| overspill().args(words).output().unwrap();
+    let top = asked(&["top", "--once", "--interval", "0.2"]);
+    let has_run = |line: &str| line.starts_with(&format!("{pid}  sh -c "));
+    assert_eq!(stdout(&top).lines().filter(|line| has_run(line)).count(), 1, "{}", stdout(&top));
+    assert!(!stdout(&top).contains(" keep "), "its keeper is no run: {}", stdout(&top));
+    let added = asked(&["swap", "add", "--pid", &pid, scratch.0.to_str().unwrap()]);
+    assert!(added.status.success(), "{}", stderr(&added));
+    let drained = asked(&["swap", "drain", "--pid", &pid, scratch.0.to_str().unwrap()]);
+    assert!(drained.status.success(), "{}", stderr(&drained));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let over = asked(&["swap", "drain", "--pid", &pid, "/var/tmp"]);
+    assert!(stderr(&over).contains(&format!("there is no process {pid}")), "{}", stderr(&over));
+    let own = std::process::id().to_string();
+    let no_run = asked(&["swap", "drain", "--pid", &own, "/var/tmp"]);
+    assert!(stderr(&no_run).contains(&format!("process {own} is of no run")), "{}", stderr(&no_run));
+}
+
 #[test]
 fn what_is_printed_ends_quietly_with_its_reader() {
     for words in [&["man"][..], &["completions", "zsh"], &["help", "run"], &["doctor", "--print", "seccomp"]]

@@ -407,3 +407,15 @@ fn processes_with(word: &str) -> Vec<nix::unistd::Pid> {
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     numbers.filter(has).map(nix::unistd::Pid::from_raw).collect()
 }
+
+/// *The story:* of a build of 100 s whose `make` was ended 38 ms were told, as its compilers went on.
+#[test]
+fn who_goes_on_has_used_the_processor() {
+    let scratch = Scratch::new("goes-on");
+    let script = "timeout 4 sh -c 'while :; do :; done' >/dev/null 2>&1 & sleep 1; kill -9 $$";
+    let (_, report) = report(&scratch, "100M", &[], &["sh", "-c", script]);
+    assert_eq!(report["verdict"]["kind"], "killed", "{report}");
+    assert_eq!(report["programs_left"], 2, "{report}");
+    let seconds = report["user_seconds"].as_f64().unwrap() + report["system_seconds"].as_f64().unwrap();
+    assert!(seconds > 0.2, "{seconds} s of some 1.1");
+}

@@ -25,6 +25,7 @@ mod objection;
 mod others;
 mod pace;
 pub mod program;
+mod proposal;
 pub mod report;
 mod room;
 mod scanning;

@@ -529,7 +529,8 @@ impl Report {
         self.slowdown = Slowdown { least: times(longest), most: times(shortest.min(longest)) };
     }
 
-    /// Is the processor time that of all whose waits are counted? Of those that go on nobody tells it.
+    /// Is the processor time that of all whose waits are counted? Of those that go on it is what a last look
+    /// saw, and a wait that is not over is in no sum.
     ///
     /// *The story:* where a child went on, "x100+ the time with RAM enough" was said of a run that had
     /// waited for 28 % of it.

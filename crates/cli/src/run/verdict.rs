@@ -1,18 +1,17 @@
 //! One line that says what to think of a run, and the exact next command. Rules of thumb on the
 //! figures of the report, in one place and in order: the first that applies is the verdict.
 
-use std::ffi::OsString;
-
 use serde::Serialize;
 
 use super::filled;
+use super::proposal::{is_upper_bound, more_swap, needed, rounded, run_line};
 use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
 use crate::os::child::signal_name;
-use crate::size::{BUDGET_BYTES_MIN, Size, shortest};
-use crate::swap::arg::SwapArg;
 
+/// The kind of a run that need not have more.
+const COMFORTABLE: &str = "comfortable";
 /// Waiting less than this share of the time is not worth more RAM.
 const COMFORTABLE_SHARE: f64 = 0.05;
 /// Waiting more than this share of the time is more waiting than working.
@@ -37,17 +36,6 @@ const BOUND_BYTES: u64 = 8 << 20;
 const BOUND_BYTES_EACH: u64 = 1 << 20;
 /// What cannot be paged is told where it leaves less than this share of the budget.
 const UNPAGED_SHARE: u64 = 8;
-/// Room is given out to processes by pieces of so much.
-const PIECE_BYTES: u64 = 2 << 20;
-/// So much of a need comes on top of it: what is taken out ahead of demand, and what no look saw.
-const HEADROOM_SHARE: u64 = 24;
-/// ... and so much more where several have it together.
-const SEVERAL_SHARE: u64 = 8;
-/// What left as zeroes is told from this part of the need on.
-const EMPTIED_SHARE: u64 = 16;
-/// What the agent keeps free of a budget for a program that grows fast, at most (an eighth of all).
-const RESERVE_BYTES: u64 = 16 << 20;
-const RESERVE_SHARE: u64 = 7;
 
 /// The verdict.
 #[derive(Serialize, Debug, Default, PartialEq, Eq)]
@@ -101,11 +89,22 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         return Some(Verdict { kind: "file_read_error", text, next: "overspill doctor".into() });
     }
     if report.swap_full {
-        let (swap, held) = (human::bytes(report.swap_peak_bytes), human::bytes(report.tree_peak_bytes));
-        let text = format!("swap was full at {swap}; went on above the budget, to {held}");
+        let text = full(report, tuning);
         return Some(Verdict { kind: "swap_full", text, next: more_swap(report, tuning) });
     }
     None
+}
+
+/// Swap was full: what was held then is above the budget, or not.
+///
+/// *The story:* "went on above the budget, to 63.2 MiB" was told of a run in 64.
+fn full(report: &Report, tuning: &Tuning) -> String {
+    let (swap, peak) = (human::bytes(report.swap_peak_bytes), peak(report, tuning));
+    let held = human::bytes(peak);
+    match peak > report.ram_bytes {
+        true => format!("swap was full at {swap}; went on above the budget, to {held}"),
+        false => format!("swap was full at {swap}; stayed within the budget, with {held} at most"),
+    }
 }
 
 /// What a tree of so many programs may hold at most that pages.
@@ -116,11 +115,14 @@ pub fn bound_bytes(ram_bytes: u64, programs: u64) -> u64 {
 /// The most that was held at a time by those that have a budget together.
 ///
 /// *The story* (by reading): with `--per-process` the sum of all was held against the budget of each.
-fn peak(report: &Report, tuning: &Tuning) -> u64 {
+pub fn peak(report: &Report, tuning: &Tuning) -> u64 {
     if tuning.per_process { report.resident_peak_bytes } else { report.tree_peak_bytes }
 }
 
-/// More was held than was allowed.
+/// More was held than was allowed. How it got on is told beside that, and what is proposed is what it needs.
+///
+/// *The story:* a pool of four processes thrashed in 200M and came to 220.7 MiB. That was all that was told,
+/// and 221M proposed, where it thrashed more; then 257M.
 fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let paged = report.is_paged();
     let ram = report.ram_bytes;
@@ -133,6 +135,12 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         false => allowed,
     };
     let peak = peak(report, tuning);
+    let pace = Pace::of(report, tuning);
+    let got_on = |mut text: String| {
+        text.extend(pace.iter().map(|pace| format!("; {}", pace.text())));
+        text
+    };
+    let next = |held| run_line(report, tuning, pace.as_ref().map_or(held, |pace| pace.enough.max(held)));
     if peak > bound {
         let held = human::bytes(peak);
         let mut text = format!("went above the budget, to {held}");
@@ -145,23 +153,17 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         } else if report.tree_peak_shmem_bytes > report.tree_peak_bytes / 16 {
             let shared = human::bytes(report.tree_peak_shmem_bytes);
             text.push_str(&format!(", {shared} of it shared memory, which is not managed"));
-        } else if let Some(unpaged) = unpaged(report) {
-            text.push_str(&unpaged);
         } else if !paged {
-            text.push_str(", and nothing was paged out");
+            text.push_str(&unpaged(report).unwrap_or(", and nothing was paged out".into()));
         }
-        let next = run_line(report, tuning, peak);
-        return Some(Verdict { kind: "exceeded", text, next });
+        return Some(Verdict { kind: "exceeded", text: got_on(text), next: next(peak) });
     }
     if report.unseen_peak_bytes > bound {
         let held = human::bytes(report.unseen_peak_bytes);
         let text =
             format!("a process had {held} in RAM for an instant, too short to see whether within the budget");
-        return Some(Verdict {
-            kind: "exceeded",
-            text,
-            next: run_line(report, tuning, report.unseen_peak_bytes),
-        });
+        let next = next(report.unseen_peak_bytes);
+        return Some(Verdict { kind: "exceeded", text: got_on(text), next });
     }
     None
 }
@@ -179,9 +181,9 @@ fn unpaged(report: &Report) -> Option<String> {
 /// Not all is known that would have to be: each reason for that, the gravest first, and what was held.
 ///
 /// *The story:* the first was told. Of tmux it was said that something ran unmanaged, and not that all
-/// of it went on when the command had ended.
+/// of it went on when the command had ended. *The other story:* a run that had waited for 65 % of its time
+/// was ended for that, and the same budget was proposed.
 fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
-    let again = || run_line(report, tuning, report.ram_bytes);
     let held = human::bytes(report.tree_peak_bytes);
     let mut doubts: Vec<(&'static str, String)> = Vec::new();
     if let Some(reason) = &report.unmanaged_reason {
@@ -214,9 +216,18 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     }
     let kind = doubts.first()?.0;
     let texts: Vec<String> = doubts.into_iter().map(|(_, text)| text).collect();
-    let next = if is_unmanaged { "overspill doctor".into() } else { again() };
-    let seen = if ["killed", "went_on"].contains(&kind) { "until then" } else { "were seen" };
-    Some(Verdict { kind, text: format!("{}; {held} at most {seen}", texts.join("; ")), next })
+    let was_ended = ["killed", "went_on"].contains(&kind);
+    let seen = if was_ended { "until then" } else { "were seen" };
+    let mut text = format!("{}; {held} at most {seen}", texts.join("; "));
+    let pace = Pace::of(report, tuning);
+    if let Some(pace) = &pace {
+        // It may come to need more than it did.
+        let needed = || format!("{}; {} were needed by then", pace.waited, human::bytes(report.needed_bytes));
+        text.push_str(&format!("; {}", if was_ended { needed() } else { pace.text() }));
+    }
+    let ram_bytes = pace.filter(|pace| pace.kind != COMFORTABLE).map_or(report.ram_bytes, |pace| pace.enough);
+    let next = if is_unmanaged { "overspill doctor".into() } else { run_line(report, tuning, ram_bytes) };
+    Some(Verdict { kind, text, next })
 }
 
 /// What this run cannot tell of, as another one within it managed it.
@@ -257,50 +268,66 @@ fn stopped(report: &Report) -> Option<String> {
     is_much.then(|| format!(", {} kept by {programs} {stopped} stopped", human::bytes(bytes)))
 }
 
+/// How a run got on that paged.
+struct Pace {
+    kind: &'static str,
+    /// The kind, and what was waited.
+    waited: String,
+    /// What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody has
+    /// tried.
+    enough: u64,
+    at_most: &'static str,
+}
+
+impl Pace {
+    fn of(report: &Report, tuning: &Tuning) -> Option<Pace> {
+        if !report.is_paged() {
+            return None;
+        }
+        let share = report.stalled_share;
+        let is_slow = report.is_told_of_all() && report.slowdown.reaches(SLOWDOWN_WORTH_SAYING);
+        let kind = match share {
+            _ if share < COMFORTABLE_SHARE && !is_slow => COMFORTABLE,
+            _ if share < THRASHING_SHARE => "works",
+            _ => "thrashes",
+        };
+        let mut waited = format!("{kind}: {:.0} % of the time spent waiting for swap", share * 100.0);
+        if is_slow {
+            waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
+        }
+        waited.extend(unpaged(report));
+        waited.extend(stopped(report));
+        let at_most = if is_upper_bound(report) { "no more than " } else { "" };
+        Some(Pace { kind, waited, enough: rounded(needed(report, tuning)), at_most })
+    }
+
+    fn text(&self) -> String {
+        format!("{}; {}{} would avoid that", self.waited, self.at_most, human::bytes(self.enough))
+    }
+}
+
 /// All was seen, and all was kept.
 fn praise(report: &Report, tuning: &Tuning) -> Verdict {
-    let (ram, share) = (report.ram_bytes, report.stalled_share);
-    // What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody
-    // has tried.
-    let enough = rounded(needed(report, tuning));
-    let at = |ram_bytes| run_line(report, tuning, ram_bytes);
-    if !report.is_paged() {
-        // What only the kernel has seen of it may be files, or shared memory: that is not known.
-        let (seen, brief) = (filled::seen_bytes(report, tuning), report.brief_peak_bytes);
-        let mut text = if brief > seen {
-            format!("fits: never needed more than {}, files included", human::bytes(brief))
-        } else if is_brief(report) {
-            format!("fits: at most {} were seen, in {:.1} s", human::bytes(seen), report.wall_seconds)
-        } else {
-            format!("fits: never needed more than {}", human::bytes(seen))
-        };
-        let unseen: u64 = report.files_left().iter().map(|&(_, bytes)| bytes).sum();
-        if unseen > 0 {
-            text.push_str(&format!(", without {} of files left to the kernel", human::bytes(unseen)));
-        }
-        text.push_str(&filled::told(report));
-        let next = if is_brief(report) { ram } else { enough.min(ram) };
-        return Verdict { kind: "fits", text, next: at(next) };
+    if let Some(pace) = Pace::of(report, tuning) {
+        return Verdict { kind: pace.kind, text: pace.text(), next: run_line(report, tuning, pace.enough) };
     }
-    let mut waited = format!("{:.0} % of the time spent waiting for swap", share * 100.0);
-    let is_slow = report.is_told_of_all() && report.slowdown.reaches(SLOWDOWN_WORTH_SAYING);
-    if is_slow {
-        waited.push_str(&format!(", some {} times as slow as with RAM enough", report.slowdown.text()));
+    // What only the kernel has seen of it may be files, or shared memory: that is not known.
+    let (seen, brief) = (filled::seen_bytes(report, tuning), report.brief_peak_bytes);
+    let mut text = if brief > seen {
+        format!("fits: never needed more than {}, files included", human::bytes(brief))
+    } else if is_brief(report) {
+        format!("fits: at most {} were seen, in {:.1} s", human::bytes(seen), report.wall_seconds)
+    } else {
+        format!("fits: never needed more than {}", human::bytes(seen))
+    };
+    let unseen: u64 = report.files_left().iter().map(|&(_, bytes)| bytes).sum();
+    if unseen > 0 {
+        text.push_str(&format!(", without {} of files left to the kernel", human::bytes(unseen)));
     }
-    let at_most = if is_upper_bound(report) { "no more than " } else { "" };
-    waited.push_str(&unpaged(report).unwrap_or_default());
-    waited.push_str(&stopped(report).unwrap_or_default());
-    let avoids = format!("{at_most}{} would avoid that", human::bytes(enough));
-    if share < COMFORTABLE_SHARE && !is_slow {
-        return Verdict {
-            kind: "comfortable",
-            text: format!("comfortable: {waited}; {avoids}"),
-            next: at(enough),
-        };
-    }
-    let is_work = share < THRASHING_SHARE;
-    let (kind, text) = if is_work { ("works", "works") } else { ("thrashes", "thrashes") };
-    Verdict { kind, text: format!("{text}: {waited}; {avoids}"), next: at(enough) }
+    text.push_str(&filled::told(report));
+    let (ram, enough) = (report.ram_bytes, rounded(needed(report, tuning)));
+    let next = if is_brief(report) { ram } else { enough.min(ram) };
+    Verdict { kind: "fits", text, next: run_line(report, tuning, next) }
 }
 
 /// Were several processes there for so short that little was seen of what they held together? The tree is
@@ -318,107 +345,12 @@ fn is_brief(report: &Report) -> bool {
     report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
 }
 
-/// What was needed, with the pages that had left as they held zeroes only. Such a page counts until it is
-/// touched again, when it has a frame, or dropped. It may have been filled ahead of a program that never
-/// came to it.
-///
-/// *The story:* a program read a GiB of zeroes in 100 MiB. All left RAM again and again, and it "never
-/// needed more than 99". *The other story:* each page that left so counted as another one, each time, of all
-/// processes that ever were: of four at a time that hold 241 MiB "no more than 720" was told, and 2130.
-fn needed_most(report: &Report) -> u64 {
-    report.needed_most_bytes.max(report.needed_bytes)
-}
-
-/// Is much of what was needed pages of zeroes, which may never have been touched?
-fn is_upper_bound(report: &Report) -> bool {
-    needed_most(report) - report.needed_bytes > report.needed_bytes / EMPTIED_SHARE
-}
-
-/// With so much nothing would be paged out: what was needed, or held where nothing was paged, and
-/// what a pager keeps free of it for a program that grows fast. One that pages grows slowly: how
-/// fast it would is not known.
-///
-/// *The story:* what it grew by while it paged was taken, and python3 was told 67 MiB, in which it
-/// paged 16 MiB out. *The other story:* four programs that held 216 MiB together when they were looked at,
-/// and paged in 250, were told 242.
-fn needed(report: &Report, tuning: &Tuning) -> u64 {
-    let is_paged = report.is_paged();
-    let needed = match is_paged {
-        true => needed_most(report),
-        false => filled::used_bytes(report, tuning, peak(report, tuning)).max(report.brief_peak_bytes),
-    };
-    let needed = needed + RESERVE_BYTES.min(needed / RESERVE_SHARE);
-    // Each that grows fast has something kept free for it. (A compiler's driver and its shell hold nothing.)
-    let has_most = report.resident_peak_bytes > report.tree_peak_bytes / 4 * 3;
-    let are_several = is_paged && report.programs_at_once > 1 && !has_most && !tuning.per_process;
-    let several = if are_several { needed / SEVERAL_SHARE } else { 0 };
-    let least = if is_paged { report.ram_bytes + report.ram_bytes / HEADROOM_SHARE } else { 0 };
-    (needed + several + needed / HEADROOM_SHARE).max(least)
-}
-
-/// The same command with another budget, one that `run` takes.
-///
-/// *The story:* after a small program `--ram 512K` was proposed, and refused.
-fn run_line(report: &Report, tuning: &Tuning, ram_bytes: u64) -> String {
-    let ram_bytes = rounded(ram_bytes).max(BUDGET_BYTES_MIN);
-    let mut words: Vec<OsString> = ["overspill", "run", "--ram", &shortest(ram_bytes)].map(Into::into).into();
-    words.extend(tuning.to_args());
-    words.push("--".into());
-    human::command(&words) + " " + &report.command_line
-}
-
-/// Room for all that the program had, whether in RAM or out: that is known of one that went on. One
-/// that was ended needs that much and an unknown part more. Of a piece that one process uses others
-/// have nothing.
-///
-/// *The story:* a place that was full within its size was left as it was: only `--swap-max` was
-/// raised, or another place asked for. With both the next run was full at the same page.
-fn more_swap(report: &Report, tuning: &Tuning) -> String {
-    let mut tuning = tuning.clone();
-    let pieces = if tuning.per_process { 1 } else { report.programs_at_once } * PIECE_BYTES;
-    let needed = report.needed_bytes.saturating_add(pieces);
-    let wanted = |bytes: u64| {
-        let least = if report.strict_ended { bytes.saturating_mul(2) } else { bytes + (1 << 20) };
-        rounded(needed.max(least))
-    };
-    let bytes_of = |size: Size| size.bytes(crate::machine::ram_for_shares());
-    let sizes: Option<Vec<u64>> = tuning.swap.iter().map(|place| place.size.map(bytes_of)).collect();
-    let room = sizes.filter(|sizes| !sizes.is_empty()).map(|sizes| sizes.iter().sum::<u64>());
-    let limit = [room, report.swap_max_bytes].into_iter().flatten().min();
-    if let Some(bytes) = report.swap_max_bytes.filter(|bytes| Some(*bytes) == limit || *bytes < needed) {
-        tuning.swap_max = Some(Size::Bytes(wanted(bytes)));
-    }
-    if let (Some(all), Some(last)) = (room, tuning.swap.last_mut())
-        && (room == limit || all < needed)
-    {
-        let own = last.size.map_or(0, bytes_of);
-        last.size = Some(Size::Bytes(wanted(all).saturating_sub(all - own)));
-    }
-    if limit.is_none() {
-        tuning.swap = vec![SwapArg::plain("DIR-WITH-MORE-ROOM".into())];
-    }
-    run_line(report, &tuning, report.ram_bytes)
-}
-
-/// Up to a figure that people would choose, some 2 % more: halves of a MiB, above 25 MiB whole
-/// ones, above 500 MiB tens of them, above 50 GiB whole GiB.
-fn rounded(bytes: u64) -> u64 {
-    const MIB: u64 = 1 << 20;
-    let unit: u64 = match bytes / MIB {
-        0..25 => MIB / 2,
-        25..500 => MIB,
-        500..51_200 => 10 * MIB,
-        _ => 1 << 30,
-    };
-    bytes.div_ceil(unit).max(1).saturating_mul(unit)
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::run::report::Slowdown;
 
-    fn report() -> Report {
+    pub fn report() -> Report {
         Report {
             command_line: "sort -S 2G".into(),
             ram_bytes: 100 << 20,
@@ -434,7 +366,7 @@ mod tests {
         }
     }
 
-    fn judged(change: impl FnOnce(&mut Report)) -> Verdict {
+    pub fn judged(change: impl FnOnce(&mut Report)) -> Verdict {
         let mut report = report();
         change(&mut report);
         let verdict = judge(&report, &Tuning::default());
@@ -465,7 +397,7 @@ mod tests {
         assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
     }
 
-    /// See [`needed_most`].
+    /// See [`super::super::proposal::needed_most`].
     #[test]
     fn what_leaves_as_zeroes_has_left_and_counts_once() {
         let emptied = |drops: u64, blank_mib: u64| {
@@ -494,46 +426,6 @@ mod tests {
         assert_eq!(kind(|report| report.swap_full = true), "swap_full");
         assert_eq!(kind(|report| report.strict_ended = true), "strict_ended");
         assert_eq!(kind(|report| report.unmanaged_reason = Some("static".into())), "unmanaged");
-    }
-
-    /// *The story:* 64 MiB of swap were full beside 100 MiB, and "next" asked for 128 of whatever was
-    /// needed: too little for a large program, too much for a small one.
-    #[test]
-    fn swap_that_was_full_is_to_hold_all_that_was_needed() {
-        let next = |ended: bool| {
-            judged(|report| {
-                report.swap_full = true;
-                report.strict_ended = ended;
-                report.swap_max_bytes = Some(64 << 20);
-                report.needed_bytes = 300 << 20;
-            })
-            .next
-        };
-        assert!(next(false).contains("--swap-max=302M"), "{}", next(false));
-        assert!(next(true).contains("--swap-max=302M"), "{}", next(true));
-        let of = |words: &[&str], swap_max: Option<u64>| {
-            let swap = words.iter().map(|word| SwapArg::parse(word.into()).unwrap()).collect();
-            let report = Report { swap_full: true, needed_bytes: 300 << 20, ..report() };
-            let report = Report { programs_at_once: 10, swap_max_bytes: swap_max, ..report };
-            let tuning = Tuning { swap, swap_max: swap_max.map(Size::Bytes), ..Tuning::default() };
-            judge(&report, &tuning).next
-        };
-        let sized = of(&["/a:16M", "/b:32M:prio=2"], None);
-        assert!(sized.contains("--swap=/a:16M --swap=/b:304M:prio=2"), "{sized}");
-        let both = of(&["/a:16M"], Some(64 << 20));
-        assert!(both.contains("--swap=/a:320M") && both.contains("--swap-max=320M"), "{both}");
-        let place_only = of(&["/a:16M"], Some(1 << 30));
-        assert!(
-            place_only.contains("--swap=/a:320M") && place_only.contains("--swap-max=1G"),
-            "{place_only}"
-        );
-        assert!(of(&["/a"], None).contains("DIR-WITH-MORE-ROOM"));
-        let ended_early = judged(|report| {
-            report.strict_ended = true;
-            report.swap_max_bytes = Some(64 << 20);
-            report.needed_bytes = 70 << 20;
-        });
-        assert!(ended_early.next.contains("--swap-max=128M"), "{}", ended_early.next);
     }
 
     /// *The story:* a run of which nothing could be managed, in 20 MiB, was said to fit, as it
@@ -617,37 +509,6 @@ mod tests {
             report.programs_left = 1;
         };
         assert_eq!(kind(left), "went_on");
-    }
-
-    /// *The story:* a page in RAM that keeps its slot was counted twice, and what "would avoid
-    /// that" was 25 to 100 % too much; half of what fitted was proposed next, which nobody had
-    /// tried.
-    #[test]
-    fn what_is_proposed_was_learnt() {
-        let works = judged(|report| report.stalled_share = 0.2);
-        assert!(works.text.ends_with("361.0 MiB would avoid that"), "{}", works.text);
-        assert!(works.next.starts_with("overspill run --ram 361M "), "{}", works.next);
-        let fits = judged(|report| {
-            report.vmstat.clear();
-            (report.tree_peak_bytes, report.needed_bytes) = (60 << 20, 60 << 20);
-        });
-        assert!(fits.next.starts_with("overspill run --ram 72M "), "{}", fits.next);
-    }
-
-    /// See [`needed`].
-    #[test]
-    fn what_paged_needs_more_than_it_had() {
-        let next = |needed: u64, at_once: u64| {
-            judged(|report| {
-                (report.ram_bytes, report.tree_peak_bytes) = (250 << 20, 221 << 20);
-                report.resident_peak_bytes = 60 << 20;
-                (report.needed_bytes, report.programs_at_once) = (needed << 20, at_once);
-            })
-            .next
-        };
-        assert!(next(216, 4).contains("--ram 271M "), "{}", next(216, 4));
-        assert!(next(243, 4).contains("--ram 303M "), "{}", next(243, 4));
-        assert!(next(243, 1).contains("--ram 270M "), "{}", next(243, 1));
     }
 
     /// *The story:* a static program of 48 MiB that lived for 35 ms: "fits: 180 KiB".
@@ -743,6 +604,56 @@ mod tests {
         assert_eq!(verdict.text, expected);
     }
 
+    /// See [`excess`].
+    #[test]
+    fn an_excess_does_not_hide_that_it_thrashed() {
+        let above = |share: f64, needed: u64, peak: u64| {
+            judged(|report| {
+                (report.stalled_share, report.needed_bytes) = (share, needed << 20);
+                report.tree_peak_bytes = peak << 20;
+            })
+        };
+        let thrashed = above(0.64, 330, 121);
+        assert_eq!(thrashed.kind, "exceeded");
+        let expected = "went above the budget, to 121.0 MiB; thrashes: 64 % of the time spent waiting for \
+                        swap; 361.0 MiB would avoid that";
+        assert_eq!(thrashed.text, expected);
+        assert!(thrashed.next.contains("--ram 361M "), "{thrashed:?}");
+        let shared = above(0.01, 90, 400);
+        assert!(shared.next.contains("--ram 400M "), "not all that was held can be paged: {shared:?}");
+        let brief = judged(|report| (report.stalled_share, report.unseen_peak_bytes) = (0.64, 290 << 20));
+        assert!(brief.text.contains("; thrashes: 64 %") && brief.next.contains("--ram 361M "), "{brief:?}");
+        let unmanaged = judged(|report| {
+            report.vmstat.clear();
+            report.tree_peak_bytes = 400 << 20;
+        });
+        assert_eq!(unmanaged.text, "went above the budget, to 400.0 MiB, and nothing was paged out");
+        assert!(unmanaged.next.contains("--ram 400M "), "{unmanaged:?}");
+    }
+
+    /// See [`full`].
+    #[test]
+    fn who_stayed_within_was_not_above() {
+        let of =
+            |peak: u64| judged(|report| (report.swap_full, report.tree_peak_bytes) = (true, peak << 20)).text;
+        assert_eq!(of(99), "swap was full at 300.0 MiB; stayed within the budget, with 99.0 MiB at most");
+        assert_eq!(of(140), "swap was full at 300.0 MiB; went on above the budget, to 140.0 MiB");
+    }
+
+    /// See [`doubt`].
+    #[test]
+    fn who_was_ended_is_told_what_it_needed() {
+        let ended = |share: f64| judged(|report| (report.stalled_share, report.signal) = (share, Some(15)));
+        let thrashed = ended(0.65);
+        let expected = "killed by SIGTERM before it was done; 100.0 MiB at most until then; thrashes: 65 % \
+                        of the time spent waiting for swap; 330.0 MiB were needed by then";
+        assert_eq!((thrashed.kind, thrashed.text.as_str()), ("killed", expected));
+        assert!(thrashed.next.contains("--ram 361M "), "{thrashed:?}");
+        assert!(ended(0.01).next.contains("--ram 100M "), "{:?}", ended(0.01));
+        let left = judged(|report| (report.stalled_share, report.programs_left) = (0.65, 1));
+        assert!(left.kind == "went_on" && left.next.contains("--ram 361M "), "{left:?}");
+    }
+
     #[test]
     fn a_slow_run_is_not_comfortable() {
         let slow = judged(|report| {
@@ -764,27 +675,5 @@ mod tests {
         let told = of(60, 2.0).text;
         assert!(told.contains(", 60.0 MiB kept by 2 processes that were stopped"), "{told}");
         assert!([of(10, 2.0), of(60, 0.1)].iter().all(|one| !one.text.contains("stopped")));
-    }
-
-    #[test]
-    fn the_next_command_is_complete() {
-        let tuning = Tuning {
-            swap: vec![SwapArg::plain("/mnt/fast disk".into())],
-            no_uring: true,
-            ..Tuning::default()
-        };
-        let next = judge(&Report { stalled_share: 0.2, ..report() }, &tuning).next;
-        assert_eq!(next, "overspill run --ram 361M '--swap=/mnt/fast disk' --no-uring -- sort -S 2G");
-    }
-
-    #[test]
-    fn suggestions_are_round_and_never_smaller() {
-        for bytes in [1, 1 << 20, 57 << 20, 123_456_789, 3 << 30, 20_000_000_000] {
-            assert!(rounded(bytes) >= bytes);
-        }
-        assert_eq!(rounded(0), 1 << 19);
-        assert_eq!(rounded((9 << 20) + 1), 19 << 19, "9 % more was proposed of so little");
-        assert_eq!(shortest(rounded(123_456_789)), "118M");
-        assert_eq!(shortest(rounded(200_000_000_000)), "187G");
     }
 }

@@ -32,7 +32,7 @@ use super::group::{self, Group};
 use super::heritage::{Heir, Heritage};
 use super::kin::Kin;
 use super::lending::{self, Borrower, Lender, Lending};
-use super::objection::objection;
+use super::objection::{is_apart, objection};
 use super::others::Others;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
@@ -65,7 +65,7 @@ const AFTER_PAUSE: Duration = Duration::from_millis(5);
 pub struct Watched {
     /// The books.
     pub census: Census,
-    /// What orphans used.
+    /// What orphans used, and who went on.
     pub orphans: Orphans,
     /// Why `--strict` ended the run.
     pub refused: Option<String>,
@@ -208,7 +208,7 @@ impl Watcher {
         if self.refused.is_some() {
             self.end_all();
         }
-        let (orphans, overlooks) = (self.descendants.orphans(), self.descendants.overlooks());
+        let (overlooks, orphans) = (self.descendants.overlooks(), self.descendants.used_at_end());
         let killed = self.group.killed();
         Watched { census: self.census, orphans, refused: self.refused, overlooks, killed }
     }
@@ -274,6 +274,7 @@ impl Watcher {
         let sightings = self.sightings(looks.iter());
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid, &self.agent, &self.page.mark()));
+            self.census.note_apart(pid, is_apart(pid));
             self.ask_other_runs(of_pid(&looks, pid));
         }
         let is_large = |look: &&Look| look.anon_bytes > UNKEPT_BYTES && !look.is_guest;

@@ -6,8 +6,9 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -62,8 +63,7 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
 /// *The story:* pages of an area that could not be read stayed there, and it was said that nothing
 /// was left.
 pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
-    // What is gone already has the name that it was given.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let path = name_of(path);
     let shown = path.display();
     let name = CString::new(path.as_os_str().as_bytes()).context("a path has no NUL")?;
     let given = Given::new(pid, &Order::Drain(name))?;
@@ -92,6 +92,19 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     );
     print(&format!("{shown}: nothing is left there\n"))?;
     Ok(0)
+}
+
+/// The name that a place has with the run: absolute, and without links. What is gone already, or has had no
+/// name since it was made (`--swap NEWFILE`), has that of its directory and its own.
+///
+/// *The story:* `swap drain ./new` was "no place of the run" where `--swap ./new` had made it.
+fn name_of(path: &Path) -> PathBuf {
+    let in_directory = |_| -> io::Result<PathBuf> {
+        let path = std::path::absolute(path)?;
+        let directory = path.parent().map(fs::canonicalize).and_then(Result::ok);
+        Ok(directory.zip(path.file_name()).map_or(path.clone(), |(directory, name)| directory.join(name)))
+    };
+    fs::canonicalize(path).or_else(in_directory).unwrap_or_else(|_| path.to_owned())
 }
 
 /// An order that was given.
@@ -168,18 +181,35 @@ impl Given {
 
 /// The memory of the run that is meant: by its launcher, or by a process of it; the only one.
 fn page_of(pid: Option<u32>) -> Result<SharedPage> {
-    let runs = scan::Look::now(&[]).runs;
+    let look = scan::Look::now(&[]);
+    let runs = &look.runs;
     let is_meant = |run: &&scan::Run| {
         pid.is_none_or(|pid| run.pid == pid || run.processes.iter().any(|process| process.pid == pid))
     };
     let mut meant = runs.iter().filter(is_meant);
     match (meant.next(), meant.next(), pid) {
         (Some(run), None, _) => scan::memory_of(run.pid).context("cannot write to the run's memory"),
-        (None, _, Some(pid)) => bail!("process {pid} is of no run that this user may look into"),
-        (None, _, None) => bail!("nothing runs under overspill that this user may look into"),
+        (None, _, Some(pid)) => bail!("{}", scan::no_run_of(pid, &look)),
+        (None, _, None) => bail!("there is {}", look.nothing()),
         (Some(_), Some(_), _) => {
             let pids: Vec<String> = runs.iter().map(|run| run.pid.to_string()).collect();
             bail!("{} runs go on: --pid says which ({})", human::count(runs.len() as u64), pids.join(", "))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// See [`name_of`].
+    #[test]
+    fn what_has_no_name_any_more_has_that_of_its_directory() {
+        let own = std::env::current_dir().and_then(fs::canonicalize).unwrap();
+        assert_eq!(name_of(Path::new("./no-such-file")), own.join("no-such-file"));
+        assert_eq!(name_of(Path::new("no-such-file")), own.join("no-such-file"));
+        assert_eq!(name_of(Path::new("src/../no-such-file")), own.join("no-such-file"));
+        assert_eq!(name_of(Path::new("src")), own.join("src"));
+        assert_eq!(name_of(Path::new("/no/such/./file")), Path::new("/no/such/file"));
     }
 }

@@ -52,7 +52,7 @@ fn draw_until_ended(pids: &[u32], interval: Duration) -> Result<()> {
         pause = interval;
         let now = Look::now(pids);
         let shown = views(&before, &now);
-        terminal.draw(|frame| draw(frame, &shown)).context("the terminal")?;
+        terminal.draw(|frame| draw(frame, &shown, now.nothing())).context("the terminal")?;
         before = now;
     }
     terminal.show_cursor().context("the terminal")
@@ -87,7 +87,7 @@ fn keys() -> Receiver<u8> {
     receiver
 }
 
-fn draw(frame: &mut Frame<'_>, views: &[View]) {
+fn draw(frame: &mut Frame<'_>, views: &[View], nothing: &str) {
     let heights = views.iter().map(|view| {
         Constraint::Length(
             u16::try_from(view.rows.len()).unwrap_or(u16::MAX).saturating_add(LINES_BESIDE_ROWS),
@@ -99,7 +99,7 @@ fn draw(frame: &mut Frame<'_>, views: &[View]) {
         draw_run(frame, view, *area);
     }
     if views.is_empty() {
-        frame.render_widget(Paragraph::new("no run of overspill that this user may look into"), areas[0]);
+        frame.render_widget(Paragraph::new(nothing), areas[0]);
     }
     frame.render_widget(Paragraph::new("q: end").style(faint()), areas[areas.len() - 1]);
 }
@@ -153,22 +153,22 @@ mod tests {
             rows: vec![HEADER.map(|name| format!("{pid}{}", &name[..1])).to_vec()],
         };
         let mut terminal = Terminal::new(TestBackend::new(100, 12)).unwrap();
-        terminal.draw(|frame| draw(frame, &[view(7), view(8)])).unwrap();
+        terminal.draw(|frame| draw(frame, &[view(7), view(8)], "no run")).unwrap();
         let text = terminal.backend().to_string();
         let line = |word: &str| text.lines().position(|line| line.contains(word)).unwrap_or(usize::MAX);
         assert!(line("7  sort") < line("7p") && line("7p") < line("8  sort"), "{text}");
         assert!(text.contains("stalled") && text.contains("q: end"), "{text}");
         // *The story:* in 80 columns all ten were squeezed, and figures lost their ends.
         let mut narrow = Terminal::new(TestBackend::new(80, 24)).unwrap();
-        narrow.draw(|frame| draw(frame, &[view(7)])).unwrap();
+        narrow.draw(|frame| draw(frame, &[view(7)], "no run")).unwrap();
         let text = narrow.backend().to_string();
         assert!(text.contains("resident") && text.contains("stalled") && !text.contains("p50"), "{text}");
         assert_eq!(columns_for(100).len(), HEADER.len());
         // *The story:* 1010.5 MiB a second were 1010.5 Mi.
         let fast = View { rows: vec![vec!["1010.5 MiB".to_owned(); HEADER.len()]], ..view(7) };
-        terminal.draw(|frame| draw(frame, &[fast])).unwrap();
+        terminal.draw(|frame| draw(frame, &[fast], "no run")).unwrap();
         assert_eq!(terminal.backend().to_string().matches("1010.5 MiB").count(), 5);
-        terminal.draw(|frame| draw(frame, &[])).unwrap();
+        terminal.draw(|frame| draw(frame, &[], "no run")).unwrap();
         assert!(terminal.backend().to_string().contains("no run"));
     }
 }

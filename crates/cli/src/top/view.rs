@@ -73,7 +73,7 @@ fn row(process: &Report, before: Option<&Report>, seconds: f64) -> Vec<String> {
 pub fn text(before: &Look, now: &Look) -> String {
     let views = views(before, now);
     if views.is_empty() {
-        return "no run of overspill that this user may look into\n".into();
+        return now.nothing().to_owned() + "\n";
     }
     views.iter().map(|view| human::folded(&view.heading, "    ") + &table(view) + "\n").collect()
 }
@@ -103,7 +103,7 @@ mod tests {
 
     fn look(at: Instant, processes: Vec<Report>) -> Look {
         let command = vec!["sort".into(), "x".repeat(200)];
-        Look { at, runs: vec![Run { pid: 99, command, ram_bytes: 100 << 20, processes }] }
+        Look { at, runs: vec![Run { pid: 99, command, ram_bytes: 100 << 20, processes }], has_closed: false }
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         let began = Instant::now();
         let text = text(&look(began, vec![]), &look(began + Duration::from_millis(100), vec![huge]));
         assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
-        let nobody = Look { at: began, runs: vec![] };
+        let nobody = Look { at: began, runs: vec![], has_closed: false };
         assert!(super::text(&nobody, &nobody).contains("no run"));
     }
 }

@@ -31,7 +31,7 @@ pub fn tests() -> Vec<Test> {
 fn in_background(context: &Context, way: &str) -> Outcome {
     let worker = worker(context, "afterwards-worker", &[])?;
     let (job, said) =
-        (context.path(&format!("afterwards-{way}.job")), context.path(&format!("afterwards-{way}.said")));
+        (context.path(format!("afterwards-{way}.job")), context.path(format!("afterwards-{way}.said")));
     let _ = (std::fs::remove_file(&job), std::fs::remove_file(&said));
     let shell = "echo $$ > \"$2\"; sleep \"$3\"; \"$0\" 96 3 & \"$0\" 96 3 & wait; sleep 0.3; \"$0\" 48 40";
     let wait = if way == "killed" { "wait" } else { "exit 0" };

@@ -7,81 +7,25 @@
 //! clock: whoever feeds it does.
 
 mod record;
+mod seen;
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
 
 use overspill_engine::shared::state;
 
-use super::descendants::{Look, of_pid};
+use super::descendants::of_pid;
 use super::others::OtherRun;
 use super::shared_page::Report as AgentReport;
 use super::sharing::Peak;
 pub use record::{Record, UNKEPT_BYTES};
+pub use seen::{Brief, Sighting, Stopped};
 
 /// Records that are kept one by one; what later ones reported is added up.
 const RECORDS_MAX: usize = 4096;
-/// Two looks are so far apart at most, twice.
-const BRIEF_NS: u64 = 100_000_000;
 /// So many looks later an agent's last report has come.
 const LATE_LOOKS: usize = 256;
 /// What lies between two looks counts for no more: the launcher itself may have been stopped.
 const STEP_NS_MAX: u64 = 100_000_000;
-
-/// A sighting with what was read beside it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sighting {
-    /// What /proc says.
-    pub look: Look,
-    /// Of its anonymous memory, what others of the tree hold, too.
-    pub doubly_bytes: u64,
-    /// Its part of shared memory, and of what else nobody pages: page tables, if they are large.
-    pub shmem_bytes: u64,
-    pub table_bytes: u64,
-    /// What it has in RAM of files that the kernel keeps for it while they fit.
-    pub kept_bytes: u64,
-    /// What of its anonymous memory are pages of files that nobody asked for.
-    pub filled_bytes: u64,
-    /// What others hold, too, could not be asked.
-    pub is_doubtful: bool,
-    /// It does not get on for now: it is stopped, or waits for a disk.
-    pub is_put_off: bool,
-}
-
-impl Borrow<Look> for Sighting {
-    fn borrow(&self) -> &Look {
-        &self.look
-    }
-}
-
-/// Programs that were there for so short that what they held beside others is a matter of luck.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Brief {
-    /// How many.
-    pub programs: u64,
-    /// The most that each held, added up.
-    pub bytes: u64,
-}
-
-impl Brief {
-    /// Counts a program, if it is one.
-    pub fn add(&mut self, record: &Record) {
-        if record.lived_ns() < BRIEF_NS {
-            (self.programs, self.bytes) = (self.programs + 1, self.bytes + record.anon_peak_bytes);
-        }
-    }
-}
-
-/// Processes that are stopped keep what they have: their agents are, too.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stopped {
-    /// For how long anything was held so.
-    pub for_ns: u64,
-    /// The most that was, and by how many.
-    pub peak_bytes: u64,
-    /// See there.
-    pub programs: u64,
-}
 
 /// The books.
 #[derive(Default)]
@@ -447,6 +391,7 @@ impl Census {
 
 #[cfg(test)]
 mod tests {
+    use super::super::descendants::Look;
     use super::*;
     use overspill_engine::shared::events;
 

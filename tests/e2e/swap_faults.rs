@@ -128,8 +128,8 @@ fn full_disk(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// *The story:* 250 MiB of the file system were free again, and the program stayed 80 MiB above its budget until
-/// it ended.
+/// *The story:* 250 MiB of the file system were free again, and the program stayed 80 MiB above its budget
+/// until it ended.
 fn full_disk_freed(context: &Context) -> Outcome {
     let disk = SmallDisk::new(context, "swap-full-disk-freed", 240)?;
     let filler = disk.directory.join("filler");

@@ -334,8 +334,8 @@ fn seventy(context: &Context) -> Outcome<Verdict> {
     Ok(verdict)
 }
 
-/// *The story:* who has less than 4 MiB is left alone, and each agent looked at its own: a hundred of 3 MiB held
-/// 316 MiB of 64, and nothing was paged out.
+/// *The story:* who has less than 4 MiB is left alone, and each agent looked at its own: a hundred of 3 MiB
+/// held 316 MiB of 64, and nothing was paged out.
 fn many_small(context: &Context) -> Outcome<Verdict> {
     let idler = packages::compile(context, "trees-idler", IDLER, &[])?;
     let script = "for n in $(seq 80); do $0 3 3 & jobs=\"$jobs $!\"; done

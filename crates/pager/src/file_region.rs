@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 use overspill_engine::{Engine, Place, Source};
 use overspill_mm::fileread::MapAdvice;
 use overspill_mm::readahead::policy::Overrides;
-use std::os::fd::OwnedFd;
-
 use overspill_sys::file::{self, Open};
 use overspill_sys::mem::Mapping;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE};
@@ -326,7 +324,7 @@ impl<'a> SharedStores<'a> {
 
 /// Opens a file for reading.
 fn open(path: &Path) -> Result<Fd, Errno> {
-    Ok(OwnedFd::from(open_regular(path, false, false)?).into())
+    Ok(raw::fd_from(open_regular(path, false, false)?.into()))
 }
 
 impl Deref for FileRegion {

@@ -18,6 +18,7 @@ use crate::Error;
 use crate::door::Door;
 use crate::file::Room;
 use crate::process::Process;
+use crate::raw;
 
 /// The pager looks at the clock at least this often.
 const TICK_NS: u64 = 20_000_000;
@@ -244,7 +245,7 @@ const LOST: &str = "a page could not be read back from swap";
 /// *The story:* the pager's thread waited for room in a pipe, and who was to read from that for a page.
 pub(crate) fn say(line: &str) {
     if let Ok(copy) = io::stderr().as_fd().try_clone_to_owned() {
-        say_on(&copy.into(), line);
+        say_on(&raw::fd_from(copy), line);
     }
 }
 
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn a_pipe_that_is_full_stops_nobody() {
         let (_reader, writer) = std::io::pipe().expect("there are descriptors");
-        let fd = std::os::fd::OwnedFd::from(writer).into();
+        let fd = crate::raw::fd_from(writer.into());
         let said = std::thread::spawn(move || (0..10_000).for_each(|_| super::say_on(&fd, "swap is full")));
         let begin = std::time::Instant::now();
         while !said.is_finished() && begin.elapsed().as_secs() < 20 {

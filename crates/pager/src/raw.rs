@@ -1,6 +1,7 @@
 //! The one module of the library with unsafe code: mappings as slices, descriptors that pass in and out.
 
 use std::ops::Range;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 
@@ -133,4 +134,16 @@ pub(crate) fn atomic_words(mapping: &Mapping, len: usize) -> &[AtomicU64] {
     assert!(len <= mapping.len());
     // SAFETY: as above; a mapping begins at a page.
     unsafe { std::slice::from_raw_parts(mapping.as_ptr(), len / size_of::<u64>()) }
+}
+
+/// A descriptor that comes from outside.
+pub(crate) fn fd_from(fd: OwnedFd) -> Fd {
+    // SAFETY: the number was owned by what was just taken apart.
+    unsafe { Fd::from_raw(fd.into_raw_fd()) }
+}
+
+/// A descriptor that goes outside.
+pub(crate) fn fd_into(fd: Fd) -> OwnedFd {
+    // SAFETY: as above.
+    unsafe { OwnedFd::from_raw_fd(fd.into_raw()) }
 }

@@ -223,13 +223,13 @@ pub struct Handle {
 
 impl From<OwnedFd> for Handle {
     fn from(fd: OwnedFd) -> Handle {
-        Handle { socket: fd.into() }
+        Handle { socket: raw::fd_from(fd) }
     }
 }
 
 impl From<Handle> for OwnedFd {
     fn from(handle: Handle) -> OwnedFd {
-        handle.socket.into()
+        raw::fd_into(handle.socket)
     }
 }
 

@@ -10,8 +10,6 @@ use crate::event::Bell;
 use crate::procfs;
 use crate::raw::{nr, syscall};
 use rustix::fd::{AsFd, BorrowedFd};
-#[cfg(feature = "std")]
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 /// An owned file descriptor.
 #[derive(Debug)]
@@ -68,22 +66,6 @@ impl AsFd for Fd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: `self` keeps the descriptor open for the lifetime of the borrow.
         unsafe { BorrowedFd::borrow_raw(self.0) }
-    }
-}
-
-#[cfg(feature = "std")]
-impl From<OwnedFd> for Fd {
-    fn from(fd: OwnedFd) -> Fd {
-        // SAFETY: the number was owned by what was just taken apart.
-        unsafe { Fd::from_raw(fd.into_raw_fd()) }
-    }
-}
-
-#[cfg(feature = "std")]
-impl From<Fd> for OwnedFd {
-    fn from(fd: Fd) -> OwnedFd {
-        // SAFETY: as above.
-        unsafe { OwnedFd::from_raw_fd(fd.into_raw()) }
     }
 }
 

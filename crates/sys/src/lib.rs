@@ -6,7 +6,7 @@
 //! made for it. Errors are the kernel's own numbers ([`Errno`]); judging them is the caller's business.
 //!
 //! What it never does: decide anything about pages. Policy lives in `mm`, control flow in `pager`.
-#![cfg_attr(not(any(test, feature = "std")), no_std)]
+#![cfg_attr(not(test), no_std)]
 
 pub mod alarm;
 pub mod alloc;

@@ -1,5 +1,6 @@
 //! The command's only unsafe code: what no safe wrapper offers. Each file owns one thing.
 //!
+//! - [`descriptor`]: descriptors to and from the standard library's.
 //! - [`inherit`]: what the caller handed down and the standard library changes before `main`, given
 //!   on to the child.
 //! - [`signals`]: signal handlers that forward or note, and dying by a signal.
@@ -11,6 +12,7 @@
 //! - [`xattr`]: whether a program has file capabilities.
 
 pub mod child;
+pub mod descriptor;
 pub mod inherit;
 pub mod lease;
 pub mod mapped;

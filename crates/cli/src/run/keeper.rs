@@ -13,7 +13,7 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use super::descendants::{Descendants, children, exists};
 use super::door::{self, Door};
 use super::shared_page::{Origin, SharedPage};
 use super::watch::{Options, Watch};
-use crate::os::inherit;
 use crate::os::signals::ENDING;
+use crate::os::{descriptor, inherit};
 
 /// How often it looks whether the library is still in use, and how often in a row it must not be.
 ///
@@ -70,7 +70,7 @@ impl Keeper {
             command.arg("keep").arg(&directory).env_remove("LD_PRELOAD");
             // It keeps nothing in use that its caller's caller was in.
             command.current_dir("/");
-            command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+            command.stdin(descriptor::owned(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
             Some((line, command.spawn().ok()?))
         });
         let (line, process) = started.unzip();
@@ -152,12 +152,12 @@ struct Handed {
 impl Handed {
     /// All that comes, until the launcher has ended.
     fn receive() -> io::Result<Handed> {
-        let line = Fd::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let line = descriptor::raw(io::stdin().as_fd().try_clone_to_owned()?);
         let mut handed = Handed::default();
         while let Ok(Some((letter, Some(given)))) = socket::receive(&line) {
             match letter.kind {
                 letters::PAGE => {
-                    let file = File::from(OwnedFd::from(given));
+                    let file = File::from(descriptor::owned(given));
                     handed.page = SharedPage::handed(file, Origin::of(letter.value));
                 }
                 letters::DOOR => handed.listener = Some(given),
@@ -225,7 +225,7 @@ mod tests {
         let start = |name: &str| {
             let [line, theirs] = socket::pair().unwrap();
             let process =
-                Command::new(name).stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).spawn().unwrap();
+                Command::new(name).stdin(descriptor::owned(theirs)).stdout(Stdio::null()).spawn().unwrap();
             Keeper { directory: directory.clone(), line: Some(line), process: Some(process) }
         };
         let (keeper, mut job) = (start("cat"), Command::new("sleep").arg("600").spawn().unwrap());

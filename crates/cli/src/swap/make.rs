@@ -3,19 +3,19 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refusal};
+use overspill_sys::Errno;
 use overspill_sys::file::{self as sys_file, BTRFS_MAGIC};
-use overspill_sys::{Errno, Fd};
 
 use super::inspect::{Candidate, Refused, pages_text};
 use crate::checks::swap_place;
 use crate::human;
+use crate::os::descriptor;
 use crate::stderr::say;
 use crate::stdout::print;
 use crate::whole::Whole;
@@ -160,7 +160,7 @@ fn reserve(path: &Path, file: &File, pages: u32) -> Result<()> {
 ///
 /// *The story:* swapon refused what was made on Btrfs.
 fn write_in_place(file: &File) -> io::Result<()> {
-    let fd = Fd::from(file.as_fd().try_clone_to_owned()?);
+    let fd = descriptor::raw(file.try_clone()?);
     let failed = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
     let is_elsewhere = sys_file::space(&fd).map_err(failed)?.magic == BTRFS_MAGIC;
     if is_elsewhere && !sys_file::is_in_place(&fd).map_err(failed)? {

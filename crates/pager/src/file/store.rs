@@ -5,7 +5,7 @@
 //! it is.
 
 use std::io::{Seek, SeekFrom};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -107,7 +107,7 @@ impl RealFile {
     /// A descriptor of the same file, for reading.
     pub fn reader(&self) -> Result<Fd, Errno> {
         let copy = self.plain.try_clone().map_err(|error| errno(&error))?;
-        Ok(OwnedFd::from(copy).into())
+        Ok(crate::raw::fd_from(copy.into()))
     }
 
     /// Past the page cache; through it where the file system takes that no more for writes, which it

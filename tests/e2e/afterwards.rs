@@ -14,8 +14,6 @@ use crate::trees::{text, worker};
 use crate::{Outcome, Test, ensure, proc};
 
 const BUDGET: u64 = 64 * MIB;
-/// The launcher is gone by then.
-const AFTER: &str = "0.7";
 const INTERVAL: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -30,15 +28,16 @@ pub fn tests() -> Vec<Test> {
 /// Two at once want one and a half times the budget each; when they have ended one alone has nearly all.
 fn in_background(context: &Context, way: &str) -> Outcome {
     let worker = worker(context, "afterwards-worker", &[])?;
-    let (job, said) =
-        (context.path(format!("afterwards-{way}.job")), context.path(format!("afterwards-{way}.said")));
-    let _ = (std::fs::remove_file(&job), std::fs::remove_file(&said));
-    let shell = "echo $$ > \"$2\"; sleep \"$3\"; \"$0\" 96 3 & \"$0\" 96 3 & wait; sleep 0.3; \"$0\" 48 40";
+    let [job, said, gone] =
+        ["job", "said", "gone"].map(|name| context.path(format!("afterwards-{way}.{name}")));
+    let _ = [&job, &said, &gone].map(std::fs::remove_file);
+    let shell = "echo $$ > \"$1\"; until [ -e \"$2\" ]; do sleep 0.05; done
+        \"$0\" 96 3 & \"$0\" 96 3 & wait; sleep 0.3; \"$0\" 48 40";
     let wait = if way == "killed" { "wait" } else { "exit 0" };
-    let script = format!("(exec sh -c '{shell}' \"$0\" x \"$1\" {AFTER} > \"$2\" 2>&1) & {wait}");
+    let script = format!("(exec sh -c '{shell}' \"$0\" \"$1\" \"$3\" > \"$2\" 2>&1) & {wait}");
     let mut launcher = Command::new(&context.overspill)
         .args(["run", "--ram", "64M", "--swap", &text(&context.swap), "--quiet", "--", "sh", "-c", &script])
-        .args([&worker, &job, &said])
+        .args([&worker, &job, &said, &gone])
         .env("OVERSPILL_CONFIG", "/dev/null")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
@@ -49,6 +48,7 @@ fn in_background(context: &Context, way: &str) -> Outcome {
         proc::kill(launcher.id(), libc::SIGKILL);
     }
     launcher.wait().map_err(|error| error.to_string())?;
+    std::fs::write(&gone, "").map_err(|error| error.to_string())?;
     let held = watch(root);
     let said = std::fs::read_to_string(&said).unwrap_or_default();
     proc::kill_tree(root, &[]);

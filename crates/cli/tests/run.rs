@@ -505,8 +505,8 @@ fn launcher_and_keeper_have_neither_the_callers_descriptors_nor_its_directory() 
     let scratch = Scratch::new("keeper-files");
     let script = "read -r _ _ _ launcher _ </proc/$$/stat
         for pid in $(cat /proc/$launcher/task/*/children); do
-        [ $pid = $$ ] || { sleep 0.3; cd /proc/$pid/fd; readlink *; readlink ../cwd /proc/$launcher/cwd; }
-        done";
+        [ $pid = $$ ] || { until [ -e /proc/$pid/fd/7 ]; do sleep 0.05; done
+        cd /proc/$pid/fd; readlink *; readlink ../cwd /proc/$launcher/cwd; }; done";
     let mut command = Command::new("sh");
     let line = "exec 7</dev/zero 9>lock; exec \"$0\" run --ram 100M -q -- sh -c \"$1\"";
     command.args(["-c", line, env!("CARGO_BIN_EXE_overspill"), script]).current_dir(&scratch.0);

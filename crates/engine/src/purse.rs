@@ -126,6 +126,14 @@ impl Purse {
         }
     }
 
+    /// The same of those who have agents: what nobody can manage is left out, as nobody can make room for it.
+    #[must_use]
+    pub fn excess_of_managed(&self) -> u64 {
+        let taken = |tree: &Tree| u64::try_from(tree.pool_bytes.load(Acquire).saturating_neg()).unwrap_or(0);
+        let held = |tree: &Tree| taken(tree).saturating_sub(tree.returned_bytes.load(Acquire));
+        self.tree.map_or(0, held).saturating_sub(self.total)
+    }
+
     /// Is it to be told that so many tenths of the budget are held above it? Once for all that share
     /// it, of which `told` is what this process told last.
     pub fn tells(&self, tenths: u32, told: u32) -> bool {

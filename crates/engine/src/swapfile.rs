@@ -179,14 +179,11 @@ impl SwapFile {
                 files.push(file);
             }
         }
-        if let (true, Some(errno)) = (files.is_empty(), failed) {
-            return Err(errno);
-        }
         if files.is_empty() {
             let first = places.first().ok_or(Errno::NOENT)?;
             let path = directory_of(first);
             let beside = SwapPlace { kind: SwapKind::Directory, path, ..first.clone() };
-            let mut file = SwapFile::create(&beside, left)?;
+            let mut file = SwapFile::create(&beside, left).map_err(|errno| failed.unwrap_or(errno))?;
             file.limits.extend(total);
             file.renewed = file.renewed.filter(|_| bytes_max == 0);
             files.push(file);

@@ -253,8 +253,11 @@ impl Transfers {
         Some(self.areas[area].file.as_ref()?.raw() as u32)
     }
 
-    /// What is free where an area lies.
+    /// What is free where an area lies that takes its room as it is used.
     pub fn room_of(&self, area: usize) -> Option<u64> {
+        if self.areas[area].gives_back != GivesBack::Holes {
+            return None;
+        }
         let space = file::space(self.areas[area].file.as_ref()?).ok()?;
         Some(space.available_bytes)
     }

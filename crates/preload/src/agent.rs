@@ -64,7 +64,7 @@ const PREPARE_PERCENT: u64 = 75;
 /// A process with less is not worth managing: so much, or this share of the tree's budget if that is less.
 const SMALL_BYTES: u64 = 4 << 20;
 const SMALL_SHARE: u64 = 16;
-/// ... or so much, while all together hold this share of the budget more than that.
+/// ... or so much, while all who could be managed hold this share of the budget more than that together.
 ///
 /// *The story:* a hundred of 3 MiB were let alone by each agent for itself, and held 316 MiB of 64.
 const SMALL_CROWDED_BYTES: u64 = 1 << 20;
@@ -246,11 +246,10 @@ impl Agent {
     }
 
     /// Who has less than this is left alone, however little there is.
-    fn small_bytes(&self) -> u64 {
+    fn small_bytes(&self, is_crowded: bool) -> u64 {
         if self.has(flags::PER_PROCESS) {
             return 0;
         }
-        let is_crowded = self.purse.excess(0) > self.ram() / CROWDED_SHARE;
         let most = if is_crowded { SMALL_CROWDED_BYTES } else { SMALL_BYTES };
         most.min(self.ram() / SMALL_SHARE)
     }
@@ -277,7 +276,7 @@ impl Agent {
             self.growth.observe(bytes, now);
             offer_room(ram, bytes.saturating_sub(kept));
             let (start, earliest) = start(&self.growth, ram);
-            let small = self.small_bytes();
+            let small = self.small_bytes(self.purse.excess_of_managed() > self.ram() / CROWDED_SHARE);
             let is_copy = now >= self.counts_from && self.purse.could_copy_all();
             let small = if is_copy { small.min(SMALL_COPY_BYTES) } else { small };
             let (start, earliest) = (start.max(small), earliest.max(small));
@@ -287,7 +286,7 @@ impl Agent {
             fresh::seen(asked);
             let next = if bytes < earliest { earliest } else { start };
             let pause = self.growth.pause_ns(next, ram);
-            let is_tiny = bytes < small / 2 && ram < self.ram() / 2;
+            let is_tiny = bytes < self.small_bytes(false) / 2 && ram < self.ram() / 2;
             let least = if is_tiny { TINY_LOOK_NS } else { LOOK_NS_MIN };
             let pause = if is_copy { self.copy_pause_ns(pause) } else { pause };
             nap.sleep(asked, bytes, pause.clamp(least, LOOK_NS_MAX), is_copy);

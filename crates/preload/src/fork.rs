@@ -174,10 +174,7 @@ pub fn between(flags: usize, call: impl FnOnce(Option<Ticket>) -> isize) -> isiz
 /// all was brought in (`torture fork-told`).
 pub fn between_telling(flags: usize, words: [usize; 2], call: impl FnOnce(Option<Ticket>) -> isize) -> isize {
     prepare();
-    for word in words.into_iter().filter(|&word| word != 0) {
-        // SAFETY: with these flags the program gives the kernel that word to be written to.
-        let _ = unsafe { peek::words::<1>(word) };
-    }
+    words.into_iter().filter(|&word| word != 0).for_each(peek::bring_in);
     let ticket = waiting::begin(flags);
     let result = call(ticket);
     if result == 0 {

@@ -461,7 +461,8 @@ impl Made {
                 told: told(first, third, third),
             };
         }
-        let words = clone3_words(first, second).filter(|_| number == __NR_clone3);
+        // Of fork they are whatever was there.
+        let words = (number == __NR_clone3).then(|| clone3_words(first, second)).flatten();
         words.map_or_else(Made::default, |words| {
             let flags = words[0] as usize;
             let told = told(flags, words[PARENT_TID] as usize, words[PIDFD] as usize);

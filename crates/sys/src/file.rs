@@ -510,15 +510,16 @@ pub fn device_is_read_only(fd: &Fd) -> Result<bool, Errno> {
 const FS_IOC_GETFLAGS: u32 = ioctl_number(IOC_READ, b'f', 1, size_of::<usize>());
 const FS_IOC_SETFLAGS: u32 = ioctl_number(IOC_WRITE, b'f', 2, size_of::<usize>());
 const FS_NOCOW: u32 = 0x0080_0000;
+const FS_COMPRESSED: u32 = 0x4;
 
 /// Is a file written where it lies, as chattr(1) has it by `C`? Of Btrfs: others always are.
 pub fn is_in_place(fd: &Fd) -> Result<bool, Errno> {
     inode_flags(fd).map(|flags| flags & FS_NOCOW != 0)
 }
 
-/// From now on it is; only a file without content can be changed in that way.
+/// From now on it is, and not compressed; only a file without content can be changed in that way.
 pub fn set_in_place(fd: &Fd) -> Result<(), Errno> {
-    let mut flags = inode_flags(fd)? | FS_NOCOW;
+    let mut flags = inode_flags(fd)? & !FS_COMPRESSED | FS_NOCOW;
     // SAFETY: the command reads one integer.
     unsafe { fd.ioctl(FS_IOC_SETFLAGS, &raw mut flags).map(drop) }
 }

@@ -65,7 +65,8 @@ impl Door {
 
     fn answer(&self, guest: &Fd, is_guest: impl Fn(u32, u32) -> bool) -> Result<(), Errno> {
         let (pid, user) = socket::peer(guest)?;
-        if !is_guest(pid, user) {
+        // Who has come may have ended, and its number be another's by now, with its socket in other hands.
+        if !is_of_user(pid, user) || !is_guest(pid, user) {
             return Err(Errno::PERM);
         }
         let letter = |kind, value| Letter { kind, value };
@@ -102,6 +103,14 @@ fn pagemap_of(pid: u32, user: u32) -> Option<Fd> {
     let path = CString::new(format!("/proc/{pid}/pagemap")).expect("no NUL in a path of digits");
     let pagemap = file::open(&path, Open::empty()).ok()?;
     is_all(pid, user).then_some(pagemap)
+}
+
+/// Is that the user by whose rights a process does things?
+fn is_of_user(pid: u32, user: u32) -> bool {
+    let path = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
+    let Ok(status) = Fields::read(&path) else { return false };
+    let Some(Ok(numbers)) = status.text("Uid").map(std::str::from_utf8) else { return false };
+    numbers.split_whitespace().nth(1).and_then(|number| number.parse().ok()) == Some(user)
 }
 
 /// Is a process this user's by all of its numbers, and without any right that others have not?

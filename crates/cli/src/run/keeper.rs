@@ -124,9 +124,13 @@ pub fn keep(directory: &Path) -> Result<u8> {
     inherit::close_others();
     let _ = nix::unistd::setsid(); // a Ctrl-C in the launcher's terminal is not for us
     crate::os::signals::survive(&ENDING);
+    // Of the question whether somebody has the library open.
+    crate::os::signals::survive(&[libc::SIGIO]);
     // Who tidies directories for temporary files (tmpfiles.d) leaves a locked one alone.
     let locked = File::open(directory).map(|file| Flock::lock(file, FlockArg::LockSharedNonblock));
-    let handed = Handed::receive().context("standard input")?;
+    let line = descriptor::raw(io::stdin().as_fd().try_clone_to_owned()?);
+    let handed = Handed::receive(&line).map_err(|errno| io::Error::from_raw_os_error(errno.raw_os_error()));
+    let handed = handed.context("standard input")?;
     if !directory.exists() {
         return Ok(0); // the launcher has removed it
     }
@@ -150,11 +154,12 @@ struct Handed {
 }
 
 impl Handed {
-    /// All that comes, until the launcher has ended.
-    fn receive() -> io::Result<Handed> {
-        let line = descriptor::raw(io::stdin().as_fd().try_clone_to_owned()?);
+    /// All that comes, until the launcher has ended. What did not arrive (there is no descriptor for it, say)
+    /// is done without.
+    fn receive(line: &Fd) -> Result<Handed, Errno> {
         let mut handed = Handed::default();
-        while let Ok(Some((letter, Some(given)))) = socket::receive(&line) {
+        while let Some((letter, given)) = socket::receive(line)? {
+            let Some(given) = given else { continue };
             match letter.kind {
                 letters::PAGE => {
                     let file = File::from(descriptor::owned(given));
@@ -216,6 +221,23 @@ fn leaves_somebody(keeper: &Child) -> bool {
 mod tests {
     use super::*;
     use crate::run::agent::{new_directory, places, write_library};
+    use crate::run::shared_page::Settings;
+
+    /// See [`Handed::receive`].
+    #[test]
+    fn what_does_not_arrive_is_not_the_launchers_end() {
+        let [ours, theirs] = socket::pair().unwrap();
+        let page = SharedPage::new(&Settings::default()).unwrap();
+        let letter = |kind, value| Letter { kind, value };
+        socket::send(&ours, letter(letters::DIRECTORY, 0), None).unwrap();
+        socket::send(&ours, letter(99, 0), Some(&page.descriptor().unwrap())).unwrap();
+        let word = page.origin().word();
+        socket::send(&ours, letter(letters::PAGE, word), Some(&page.descriptor().unwrap())).unwrap();
+        drop(ours);
+        let handed = Handed::receive(&theirs).unwrap();
+        assert!(handed.listener.is_none() && handed.directories.is_empty());
+        assert_eq!(handed.page.unwrap().mark(), page.mark());
+    }
 
     /// See [`Keeper::drop`]. The stand-ins for a keeper and a job have nothing loaded.
     #[test]

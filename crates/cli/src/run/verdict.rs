@@ -135,12 +135,14 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         false => allowed,
     };
     let peak = peak(report, tuning);
-    let pace = Pace::of(report, tuning);
+    // Less than was held would not do.
+    let most = if peak > bound { peak } else { report.unseen_peak_bytes };
+    let pace = Pace::of(report, tuning).map(|pace| Pace { enough: pace.enough.max(rounded(most)), ..pace });
     let got_on = |mut text: String| {
         text.extend(pace.iter().map(|pace| format!("; {}", pace.text())));
         text
     };
-    let next = |held| run_line(report, tuning, pace.as_ref().map_or(held, |pace| pace.enough.max(held)));
+    let next = run_line(report, tuning, pace.as_ref().map_or(most, |pace| pace.enough));
     if peak > bound {
         let held = human::bytes(peak);
         let mut text = format!("went above the budget, to {held}");
@@ -156,13 +158,12 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         } else if !paged {
             text.push_str(&unpaged(report).unwrap_or(", and nothing was paged out".into()));
         }
-        return Some(Verdict { kind: "exceeded", text: got_on(text), next: next(peak) });
+        return Some(Verdict { kind: "exceeded", text: got_on(text), next });
     }
     if report.unseen_peak_bytes > bound {
         let held = human::bytes(report.unseen_peak_bytes);
         let text =
             format!("a process had {held} in RAM for an instant, too short to see whether within the budget");
-        let next = next(report.unseen_peak_bytes);
         return Some(Verdict { kind: "exceeded", text: got_on(text), next });
     }
     None
@@ -215,8 +216,8 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         doubts.push(("went_on", format!("{left} of its programs went on when the command had ended")));
     }
     let kind = doubts.first()?.0;
+    let was_ended = doubts.iter().any(|(kind, _)| ["killed", "went_on"].contains(kind));
     let texts: Vec<String> = doubts.into_iter().map(|(_, text)| text).collect();
-    let was_ended = ["killed", "went_on"].contains(&kind);
     let seen = if was_ended { "until then" } else { "were seen" };
     let mut text = format!("{}; {held} at most {seen}", texts.join("; "));
     let pace = Pace::of(report, tuning);

@@ -439,7 +439,6 @@ impl Watcher {
     fn read_reports(&mut self, sightings: &[Sighting], looks: &[Look], is_over: bool) -> io::Result<()> {
         let mut managed = Vec::new();
         for report in self.page.reports()? {
-            self.descendants.claim(report.pid);
             let lives = of_pid(looks, report.pid).is_some();
             // Who has ended between two looks tells it, too.
             self.census.note_unpaged(report.own_bytes("fixed_bytes"));
@@ -453,6 +452,7 @@ impl Watcher {
                 self.census.keep(report);
                 continue;
             }
+            self.descendants.claim(report.pid);
             self.is_swap_full |= report.events & events::SWAP_FULL != 0;
             if is_over {
                 self.census.keep(report.clone())
@@ -478,7 +478,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Who goes on when the launcher ends is told nothing more: it has no limit then.
+    /// Who goes on when the launcher ends has no limit until its keeper looks, or for good if there is none.
     ///
     /// *The story* (by reading): a daemon that had idled kept the limit of the last look for life, and
     /// what its parent had had was nobody's.

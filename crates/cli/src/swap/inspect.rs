@@ -100,7 +100,7 @@ impl From<Errno> for Refused {
     }
 }
 
-fn as_io(errno: Errno) -> io::Error {
+pub fn as_io(errno: Errno) -> io::Error {
     io::Error::from_raw_os_error(errno.raw_os_error())
 }
 
@@ -178,12 +178,14 @@ impl Candidate {
     ///
     /// *The story:* an area on a mount for reading was taken, and the program ran without a limit.
     fn refuse_read_only(&self) -> Result<(), Refused> {
-        let opened = file::open(&self.name(), Open::READ_WRITE | Open::NON_BLOCKING);
-        let opened = opened.map_err(|errno| Refused::ReadOnly(as_io(errno)))?;
-        if self.medium == Medium::Device && file::device_is_read_only(&opened)? {
-            return Err(Refused::ReadOnly(as_io(Errno::ROFS)));
+        // Not by opening it so: udev asks a device that is closed then who it is, with a lock on it.
+        match file::may(&self.name(), libc::W_OK as u32) {
+            Err(errno) => Err(Refused::ReadOnly(as_io(errno))),
+            Ok(()) if self.medium == Medium::Device && file::device_is_read_only(&self.fd)? => {
+                Err(Refused::ReadOnly(as_io(Errno::ROFS)))
+            }
+            Ok(()) => Ok(()),
         }
-        Ok(())
     }
 
     /// Everything that has to be right before pages go there.

@@ -9,10 +9,9 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refusal};
-use overspill_sys::Errno;
 use overspill_sys::file::{self as sys_file, BTRFS_MAGIC};
 
-use super::inspect::{Candidate, Refused, pages_text};
+use super::inspect::{Candidate, Refused, as_io, pages_text};
 use crate::checks::swap_place;
 use crate::human;
 use crate::os::descriptor;
@@ -87,14 +86,11 @@ fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<H
         });
     }
     let file = OpenOptions::new().read(true).write(true).open(path)?;
-    let bytes = match candidate.medium {
-        // *The story:* `--size 1G` made 40 MiB of a device of 40, without a word.
-        Medium::Device if bytes.is_some_and(|asked| asked > candidate.bytes) => {
-            bail!("the device has {}", human::bytes(candidate.bytes));
-        }
-        Medium::Device => bytes.unwrap_or(candidate.bytes),
-        Medium::File => bytes.unwrap_or(candidate.bytes),
-    };
+    let bytes = bytes.unwrap_or(candidate.bytes);
+    // *The story:* `--size 1G` made 40 MiB of a device of 40, without a word.
+    if candidate.medium == Medium::Device && bytes > candidate.bytes {
+        bail!("the device has {}", human::bytes(candidate.bytes));
+    }
     let pages = page_count(bytes)?;
     let (medium, bytes_before) = (candidate.medium, candidate.bytes);
     let reserved = if medium == Medium::File { reserve(path, &file, pages) } else { Ok(()) };
@@ -145,27 +141,26 @@ fn page_count(bytes: u64) -> Result<u32> {
 /// there in that moment failed, too.
 fn reserve(path: &Path, file: &File, pages: u32) -> Result<()> {
     let bytes = i64::from(pages) * HEADER_BYTES as i64;
-    write_in_place(file).context("cannot have it written in place (chattr +C)")?;
     let has = file.metadata()?.blocks() * 512;
     let free = swap_place::free_bytes(path)?;
     if bytes.cast_unsigned().saturating_sub(has) > free {
         bail!("it would take {}, and {} are free", human::bytes(bytes.cast_unsigned()), human::bytes(free));
     }
+    write_in_place(file).context("cannot have it written in place (chattr +C)")?;
     fallocate(file, FallocateFlags::empty(), 0, bytes).context("cannot reserve its blocks")?;
     Ok(file.set_len(bytes.cast_unsigned())?)
 }
 
 /// Where a file system writes what is there already to another place, it is told not to. What is in the file
-/// goes for that: it goes anyway, and only an empty file can be changed so.
+/// goes for that, as only an empty file can be changed so: there is room for what comes in its place.
 ///
 /// *The story:* swapon refused what was made on Btrfs.
 fn write_in_place(file: &File) -> io::Result<()> {
     let fd = descriptor::raw(file.try_clone()?);
-    let failed = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
-    let is_elsewhere = sys_file::space(&fd).map_err(failed)?.magic == BTRFS_MAGIC;
-    if is_elsewhere && !sys_file::is_in_place(&fd).map_err(failed)? {
+    let is_elsewhere = sys_file::space(&fd).map_err(as_io)?.magic == BTRFS_MAGIC;
+    if is_elsewhere && !sys_file::is_in_place(&fd).map_err(as_io)? {
         file.set_len(0)?;
-        sys_file::set_in_place(&fd).map_err(failed)?;
+        sys_file::set_in_place(&fd).map_err(as_io)?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::claiming::Claim;
 use super::{Engine, Notice};
 use crate::swapfile::{GivesBack, SwapFile, SwapPlace};
 
-/// How often it is looked whether an area that had no room has it again, and from when on it has.
+/// How often it is looked whether an area that had no room has it again, and how much more that is.
 const REOPEN_NS: Nanos = 1_000_000_000;
 const ROOM_BYTES: u64 = 16 << 20;
 
@@ -35,6 +35,8 @@ pub(super) struct KnownArea {
     pub(super) is_sealed: bool,
     /// What is in it is brought elsewhere, for the room that it takes.
     pub(super) thins_out: bool,
+    /// What was free where it lies when it was seen to have no room.
+    room_when_closed: Option<u64>,
 }
 
 impl KnownArea {
@@ -49,7 +51,8 @@ impl KnownArea {
 
     fn new(path: CString, bytes: u64, claim: Option<Claim>, renewed: Option<SwapPlace>) -> KnownArea {
         let (leaves, order, is_sealed, thins_out) = (false, None, false, false);
-        KnownArea { path, bytes, leaves, order, claim, renewed, is_sealed, thins_out }
+        let room_when_closed = None;
+        KnownArea { path, bytes, leaves, order, claim, renewed, is_sealed, thins_out, room_when_closed }
     }
 
     /// May a child read what is in it?
@@ -131,7 +134,8 @@ impl Engine {
         area.path.as_c_str() == path && !area.leaves && (area.bytes > 0 || self.mm.areas_beside(id).0 > 0)
     }
 
-    /// Of those that had no room some may have it by now: what filled the file system is gone.
+    /// Of those that had no room some may have it by now: what filled the file system is gone. That is so
+    /// where more is free than there was: a quota, or a limit on files, shows in no such figure.
     ///
     /// *The story:* 250 MiB were free again, and a program stayed 80 MiB above its budget until it ended.
     pub(super) fn reopen_areas(&mut self, now: Nanos) {
@@ -140,8 +144,14 @@ impl Engine {
         }
         self.reopens_next = now + REOPEN_NS;
         for id in (0..self.areas.len()).map(|index| AreaId(index as u8)) {
-            let has_room = || self.transfers.room_of(id.0.into()).is_some_and(|bytes| bytes >= ROOM_BYTES);
-            if self.mm.is_area_closed(id) && has_room() {
+            let room_when_closed = &mut self.areas[usize::from(id.0)].room_when_closed;
+            if !self.mm.is_area_closed(id) {
+                *room_when_closed = None;
+                continue;
+            }
+            let Some(room) = self.transfers.room_of(id.0.into()) else { continue };
+            let before = *room_when_closed.get_or_insert(room);
+            if room >= before.saturating_add(ROOM_BYTES) {
                 self.mm.reopen_area(id);
             }
         }

@@ -26,8 +26,8 @@ pub unsafe fn words<const N: usize>(address: usize) -> Option<[u64; N]> {
     is_whole.then_some(words)
 }
 
-/// Brings in the page of what the kernel is to write to. Behind a filter that is not done: a call might not be
-/// allowed, and where the address is wrong the kernel passes it over.
+/// Brings in the page of what the kernel is to write to. Behind a filter that is not done: a call might not
+/// be allowed, and where the address is wrong the kernel passes it over.
 pub fn bring_in(address: usize) {
     if !filters::may_be_filtered() {
         let _ = mem::copy_from_self(&mut [0], address);

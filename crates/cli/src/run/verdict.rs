@@ -216,9 +216,10 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         doubts.push(("went_on", format!("{left} of its programs went on when the command had ended")));
     }
     let kind = doubts.first()?.0;
-    let was_ended = doubts.iter().any(|(kind, _)| ["killed", "went_on"].contains(kind));
+    let is_end = |kind: &str| ["killed", "went_on"].contains(&kind);
+    let was_ended = doubts.iter().any(|(kind, _)| is_end(kind));
     let texts: Vec<String> = doubts.into_iter().map(|(_, text)| text).collect();
-    let seen = if was_ended { "until then" } else { "were seen" };
+    let seen = if is_end(kind) { "until then" } else { "were seen" };
     let mut text = format!("{}; {held} at most {seen}", texts.join("; "));
     let pace = Pace::of(report, tuning);
     if let Some(pace) = &pace {

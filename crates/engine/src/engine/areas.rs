@@ -143,6 +143,11 @@ impl Engine {
             return;
         }
         self.reopens_next = now + REOPEN_NS;
+        self.look_at_closed();
+    }
+
+    /// What is free now where closed areas lie, against what was when they were first seen so.
+    pub(super) fn look_at_closed(&mut self) {
         for id in (0..self.areas.len()).map(|index| AreaId(index as u8)) {
             let room_when_closed = &mut self.areas[usize::from(id.0)].room_when_closed;
             if !self.mm.is_area_closed(id) {

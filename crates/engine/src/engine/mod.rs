@@ -434,6 +434,9 @@ impl Engine {
                     self.report.note_error(errno);
                 }
                 self.feed(Event::WriteDone { io, result });
+                if result == WriteResult::NoSpace {
+                    self.look_at_closed();
+                }
             }
             Ended::Discard { slot, kept } => self.feed(Event::DiscardDone { slot: Slot(slot), kept }),
             Ended::WriteBack { at, pages, outcome } => self.written_back(at, pages, outcome),

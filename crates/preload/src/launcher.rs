@@ -5,8 +5,8 @@
 //! the launcher's help. Another user, another pid namespace with a /proc of its own: there the
 //! launcher is asked by way of its abstract socket, which answers to its descendants only and hands
 //! over what such a process could not open itself: where its root has no /proc one that is mounted
-//! nowhere, and its page map, which who has given up root may not open. What has neither (a network
-//! namespace of its own besides, or a launcher that is gone) runs unmanaged.
+//! nowhere, and its page map, which who has given up root may not open. When the launcher is gone its
+//! keeper answers there. What has neither (a network namespace of its own besides) runs unmanaged.
 
 use core::ffi::CStr;
 

@@ -253,8 +253,9 @@ impl SharedPage {
 
     /// The same, if it is of this version's layout.
     pub fn at(address: &str) -> Option<SharedPage> {
-        let SharedPage { file, origin, .. } = SharedPage::open(address).ok()?;
-        SharedPage::handed(file, origin)
+        let SharedPage { file, origin, token } = SharedPage::open(address).ok()?;
+        // A launcher's number may be another launcher's by now.
+        SharedPage::handed(file, origin).filter(|page| page.token == token)
     }
 
     /// The memory of another launcher, if the file is of this version's layout: only to be read.

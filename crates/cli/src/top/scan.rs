@@ -109,9 +109,10 @@ fn is_called_so(process: &Path) -> bool {
 /// Why a process is of no run that was found in this look.
 pub fn no_run_of(pid: u32, look: &Look) -> String {
     match fs::read_link(process(pid).join("exe")) {
-        Err(error) if is_closed(&error) => format!("process {pid} is of no run that this user may look into"),
         _ if !process(pid).exists() => format!("there is no process {pid}"),
-        _ if look.has_closed => format!("process {pid} is of no run that this user may look into"),
+        exe if look.has_closed || exe.as_ref().is_err_and(is_closed) => {
+            format!("process {pid} is of no run that this user may look into")
+        }
         _ => format!("process {pid} is of no run of overspill"),
     }
 }

@@ -147,21 +147,23 @@ impl SwapPlace {
 
 impl SwapFile {
     /// Opens all places, as large as there is room; in files without a name at most `bytes_max`
-    /// together (0 = no limit), which may be all processes' of the run. Places that another process has,
-    /// that this one has no right to, or that are not to be opened, are left out; where nothing is left it
-    /// is a file without a name beside the first one. An error: that cannot be made, and if there is one
-    /// that says more the first that a place gave.
+    /// together (0 = no limit), which may be all processes' of the run. Areas that another process has, or
+    /// that this one has no right to, and places that cannot be opened are left out. Where nothing is left,
+    /// and there was one of the former, it is a file without a name beside the first place; else an error.
     ///
     /// *The story:* a directory that had been removed, and an area on a mount for reading, left the
     /// program without a budget, beside another place that was good.
     pub fn open_all(places: &[SwapPlace], bytes_max: u64, is_shared: bool) -> Result<Vec<SwapFile>, Errno> {
         let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
         let total = (is_shared && bytes_max > 0).then(|| Limit::new(0, bytes_max));
-        let (mut files, mut failed) = (Vec::new(), None);
+        let (mut files, mut failed, mut is_others) = (Vec::new(), None, false);
         for place in places {
             let mut file = match SwapFile::open(place, left) {
                 Ok(file) => file,
-                Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) if place.kind == SwapKind::Area => continue,
+                Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) if place.kind == SwapKind::Area => {
+                    is_others = true;
+                    continue;
+                }
                 Err(errno) => {
                     failed.get_or_insert(errno);
                     continue;
@@ -178,6 +180,9 @@ impl SwapFile {
             if file.bytes > PAGE_SIZE as u64 {
                 files.push(file);
             }
+        }
+        if let (true, false, Some(errno)) = (files.is_empty(), is_others, failed) {
+            return Err(errno);
         }
         if files.is_empty() {
             let first = places.first().ok_or(Errno::NOENT)?;
@@ -390,6 +395,8 @@ mod tests {
         let found: Vec<_> = files.iter().map(|file| (file.priority, file.bytes, file.limits.len())).collect();
         assert_eq!(found, [(1, 1 << 20, 1), (2, 1 << 20, 1)]);
         assert_eq!(SwapFile::open_all(&[gone], 0, true).err(), Some(Errno::NOENT));
+        let nobodys = place(SwapKind::Area, "/dev/null", 0, 0);
+        assert_eq!(SwapFile::open_all(&[nobodys], 0, true).err(), Some(Errno::INVAL), "it is no area");
     }
 
     /// A file that mkswap might have made is used as far as its header says; while one process has

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::context::Context;
 use crate::launch::MIB;
+use crate::tree_sampler::anonymous;
 use crate::trees::{text, worker};
 use crate::{Outcome, Test, ensure, proc};
 
@@ -97,9 +98,4 @@ fn watch(root: u32) -> Outcome<Held> {
         std::thread::sleep(INTERVAL);
     }
     Ok(Held { most, alone })
-}
-
-fn anonymous(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    proc::status_bytes(&status, "RssAnon:").unwrap_or(0)
 }

@@ -9,6 +9,7 @@ use crate::again::Verdict;
 use crate::context::Context;
 use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{FaultyDisk, SmallDisk};
+use crate::tree_sampler::anonymous;
 use crate::{Outcome, Test, ensure, json, packages, proc};
 
 const RAM_BYTES: u64 = 64 * MIB;
@@ -144,10 +145,7 @@ fn full_disk_freed(context: &Context) -> Outcome {
     let program = running.program_pid()?;
     // As far as it goes.
     let _ = std::fs::write(&filler, vec![1; 170 << 20]);
-    let held = || {
-        let status = std::fs::read_to_string(format!("/proc/{program}/status")).unwrap_or_default();
-        proc::status_bytes(&status, "RssAnon:").unwrap_or(0)
-    };
+    let held = || anonymous(program);
     let begun = Instant::now();
     while held() < RAM_BYTES * 5 / 4 && begun.elapsed().as_secs() < 20 {
         std::thread::sleep(Duration::from_millis(10));

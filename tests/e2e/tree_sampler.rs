@@ -79,8 +79,8 @@ fn is_keeper(pid: u32) -> bool {
     proc::command_line(pid).get(1).is_some_and(|word| word == "keep")
 }
 
-/// A process whose first thread has ended says nothing there; its other threads do.
-fn anonymous(pid: u32) -> u64 {
+/// What a process has in RAM. One whose first thread has ended says nothing there; its other threads do.
+pub fn anonymous(pid: u32) -> u64 {
     let read = |path: &std::path::Path| std::fs::read_to_string(path.join("status")).unwrap_or_default();
     let bytes = |path: &std::path::Path| proc::status_bytes(&read(path), "RssAnon:");
     let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

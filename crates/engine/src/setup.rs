@@ -192,10 +192,7 @@ impl Engine {
         let engine = Engine::new(config, settings.policy, memory, staging, fingerprints, transfers, report);
         let mut engine = engine.with_claims(settings.claims);
         engine.add_inherited_areas(inherited);
-        let areas = swap.len();
-        for (index, area) in swap.into_iter().enumerate() {
-            engine.add_area(area, areas - index - 1);
-        }
+        engine.add_areas(swap);
         let engine = match (settings.encrypt, settings.checksums) {
             (true, _) => engine.with_encryption().map_err(failed(7))?,
             (false, true) => engine,

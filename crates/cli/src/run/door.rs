@@ -105,18 +105,21 @@ fn pagemap_of(pid: u32, user: u32) -> Option<Fd> {
     is_all(pid, user).then_some(pagemap)
 }
 
+fn status_of(pid: u32) -> Option<Fields> {
+    let path = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
+    Fields::read(&path).ok()
+}
+
 /// Is that the user by whose rights a process does things?
 fn is_of_user(pid: u32, user: u32) -> bool {
-    let path = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
-    let Ok(status) = Fields::read(&path) else { return false };
+    let Some(status) = status_of(pid) else { return false };
     let Some(Ok(numbers)) = status.text("Uid").map(std::str::from_utf8) else { return false };
     numbers.split_whitespace().nth(1).and_then(|number| number.parse().ok()) == Some(user)
 }
 
 /// Is a process this user's by all of its numbers, and without any right that others have not?
 fn is_all(pid: u32, user: u32) -> bool {
-    let path = CString::new(format!("/proc/{pid}/status")).expect("no NUL in a path of digits");
-    let Ok(status) = Fields::read(&path) else { return false };
+    let Some(status) = status_of(pid) else { return false };
     let is_same = |name, wanted: Option<u32>| {
         let Some(Ok(numbers)) = status.text(name).map(std::str::from_utf8) else { return false };
         let mut numbers = numbers.split_whitespace().map(str::parse::<u32>);

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use nix::fcntl::{Flock, FlockArg};
 use overspill_engine::shared::flags;
 use overspill_sys::file::{self as sys_file, Open};
@@ -29,6 +29,7 @@ use overspill_sys::{Errno, Fd, proc_place};
 use super::agent::{LIBRARY, is_used, remove};
 use super::descendants::{Descendants, children, exists};
 use super::door::{self, Door};
+use super::errno_text;
 use super::shared_page::{Origin, SharedPage};
 use super::watch::{Options, Watch};
 use crate::os::signals::ENDING;
@@ -129,8 +130,8 @@ pub fn keep(directory: &Path) -> Result<u8> {
     // Who tidies directories for temporary files (tmpfiles.d) leaves a locked one alone.
     let locked = File::open(directory).map(|file| Flock::lock(file, FlockArg::LockSharedNonblock));
     let line = descriptor::raw(io::stdin().as_fd().try_clone_to_owned()?);
-    let handed = Handed::receive(&line).map_err(|errno| io::Error::from_raw_os_error(errno.raw_os_error()));
-    let handed = handed.context("standard input")?;
+    let text = |errno: Errno| errno_text(errno.raw_os_error() as u32);
+    let handed = Handed::receive(&line).map_err(|errno| anyhow!("standard input: {}", text(errno)))?;
     if !directory.exists() {
         return Ok(0); // the launcher has removed it
     }

@@ -410,26 +410,22 @@ impl SharedPage {
 
     /// See there.
     pub fn set_returned_bytes(&self, bytes: u64) -> io::Result<()> {
-        let at = offset_of!(Shared, tree) + offset_of!(Tree, returned_bytes);
-        self.file.write_all_at(&bytes.to_ne_bytes(), at as u64)
+        self.put_to_tree(offset_of!(Tree, returned_bytes), &bytes.to_ne_bytes())
     }
 
     /// Sets the launcher's part of the pool.
     pub fn set_launcher_bytes(&self, bytes: i64) -> io::Result<()> {
-        let at = offset_of!(Shared, tree) + offset_of!(Tree, launcher_bytes);
-        self.file.write_all_at(&bytes.to_ne_bytes(), at as u64)
+        self.put_to_tree(offset_of!(Tree, launcher_bytes), &bytes.to_ne_bytes())
     }
 
     /// Says how many processes of some size there are.
     pub fn set_crowded(&self, count: u32) -> io::Result<()> {
-        let at = offset_of!(Shared, tree) + offset_of!(Tree, crowded);
-        self.file.write_all_at(&count.to_ne_bytes(), at as u64)
+        self.put_to_tree(offset_of!(Tree, crowded), &count.to_ne_bytes())
     }
 
     /// Says which process has started this one, or has taken its place since.
     pub fn set_starter(&self, pid: u32) -> io::Result<()> {
-        let at = offset_of!(Shared, tree) + offset_of!(Tree, starter);
-        self.file.write_all_at(&pid.to_ne_bytes(), at as u64)
+        self.put_to_tree(offset_of!(Tree, starter), &pid.to_ne_bytes())
     }
 
     /// Where the command says which process it is.
@@ -439,8 +435,7 @@ impl SharedPage {
 
     /// Until then, on the monotonic clock, agents take the memory cgroup for full.
     pub fn set_group_full_until(&self, until_ns: u64) -> io::Result<()> {
-        let at = offset_of!(Shared, tree) + offset_of!(Tree, group_full_until_ns);
-        self.file.write_all_at(&until_ns.to_ne_bytes(), at as u64)
+        self.put_to_tree(offset_of!(Tree, group_full_until_ns), &until_ns.to_ne_bytes())
     }
 
     /// Limits the share of a process; 0: not at all.
@@ -471,6 +466,10 @@ impl SharedPage {
         let mut now = [0; 4];
         self.file.read_exact_at(&mut now, at_of(place, offset_of!(Process, generation)))?;
         if u32::from_ne_bytes(now) == generation { self.put(place, field, bytes) } else { Ok(()) }
+    }
+
+    fn put_to_tree(&self, field: usize, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, (offset_of!(Shared, tree) + field) as u64)
     }
 
     fn put(&self, place: usize, field: usize, bytes: &[u8]) -> io::Result<()> {

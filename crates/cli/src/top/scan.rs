@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use overspill_engine::shared::state;
 
+use crate::run::keeper::is_keeper;
 use crate::run::shared_page::{Report, SharedPage};
 use crate::usage;
 
@@ -20,8 +21,6 @@ use crate::usage;
 const MEMORY: &str = "/memfd:overspill (deleted)";
 /// What this command is called, whatever link it is started by.
 const NAME: &str = "overspill";
-/// The command of who holds the memory, too, and is no launcher: the keeper.
-const KEEP: &str = "keep";
 
 /// All runs at one time.
 pub struct Look {
@@ -121,8 +120,8 @@ pub fn no_run_of(pid: u32, look: &Look) -> String {
 fn run(pid: u32) -> Option<Run> {
     let process = process(pid);
     let words = words(&process);
-    if words.get(1).is_some_and(|word| word == KEEP) {
-        return None;
+    if is_keeper(pid) {
+        return None; // it holds the memory, too, and is no launcher
     }
     let page = memory(&process)?;
     let ram_bytes = page.settings().ok()?.ram_bytes;

@@ -77,7 +77,7 @@ impl Engine {
     ///
     /// *The story:* after a first place of more than 8 TiB the second had no numbers, and the third
     /// ended the program. *The other story:* then it was left out without a word, whatever its priority.
-    pub(crate) fn add_area(&mut self, swap: SwapFile, others: usize) -> bool {
+    fn add_area(&mut self, swap: SwapFile, others: usize) -> bool {
         let numbers = self.mm.slot_numbers_left() / (others as u32 + 1);
         if numbers < 2 {
             return false;
@@ -93,6 +93,14 @@ impl Engine {
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true
+    }
+
+    /// These swap areas, each as large as the others leave it numbers.
+    pub(crate) fn add_areas(&mut self, areas: Vec<SwapFile>) {
+        let count = areas.len();
+        for (index, area) in areas.into_iter().enumerate() {
+            self.add_area(area, count - index - 1);
+        }
     }
 
     /// Pages go to this place, too, from now on. EAGAIN: another process has the area. ENOSPC: it

@@ -312,10 +312,7 @@ impl Engine {
             self.areas[usize::from(id.0)].is_sealed = true;
         }
         self.forget_emptied();
-        let areas = made.len();
-        for (index, file) in made.into_iter().enumerate() {
-            self.add_area(file, areas - index - 1);
-        }
+        self.add_areas(made);
         self.report.note_areas(self.area_bytes());
         true
     }

@@ -42,6 +42,13 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::pid-namespace", |context| {
             wrapped(context, "pid-namespace", &["unshare", "-pf", "--mount-proc"])
         }),
+        // Neither the launcher's /proc nor its abstract names are there.
+        Test::new("trees::users-and-network", |context| {
+            wrapped(context, "users-and-network", &["unshare", "-Urn"])
+        }),
+        Test::new("trees::all-namespaces", |context| {
+            wrapped(context, "all-namespaces", &["unshare", "-UrnipufmC", "--mount-proc"])
+        }),
         Test::new("trees::no-environment", |context| wrapped(context, "no-environment", &["env", "-i"])),
         Test::new("trees::few-descriptors", few_descriptors),
         Test::new("trees::last-thread", last_thread),

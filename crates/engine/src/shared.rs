@@ -22,6 +22,12 @@ pub const ENV: &str = "OVERSPILL_RUN";
 /// Name of the launcher's abstract socket, without the token that follows in hexadecimal.
 pub const SOCKET_PREFIX: &str = "overspill-";
 const CUSTODY_PREFIX: &str = "overspill-custody-";
+/// The same two sockets as files, in the directory of the agent's library.
+pub const SOCKET_FILE: &str = "door";
+/// See there.
+pub const CUSTODY_FILE: &str = "custody";
+/// The library's own name.
+pub const LIBRARY: &str = "liboverspill_preload.so";
 /// What the launcher hands over to whoever comes to its socket: the kinds of its letters, in this order.
 pub mod letters {
     /// The shared page; the value is the process's id in the launcher's pid namespace.

@@ -162,12 +162,14 @@ impl<P: SwapIn> Mm<P> {
         for id in run.pages() {
             assert_eq!(self.pages[id].state, State::Writing, "what was written was being written");
             self.writing -= 1;
-            if result != WriteResult::Done {
-                let slot = self.slot_of(id);
-                self.pages[id].backing = Backing::NOTHING;
-                self.areas.condemn(slot);
-            } else {
-                self.pages[id].clear(flag::DIRTY);
+            match result {
+                WriteResult::Done => self.pages[id].clear(flag::DIRTY),
+                WriteResult::NoSpace => self.release_slot(id),
+                WriteResult::Failed => {
+                    let slot = self.slot_of(id);
+                    self.pages[id].backing = Backing::NOTHING;
+                    self.areas.condemn(slot);
+                }
             }
             if self.pages[id].has(flag::DISCARDED) {
                 self.drop_discarded(id, out);

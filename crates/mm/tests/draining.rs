@@ -181,6 +181,25 @@ fn the_only_area_that_fails_leaves_swap_full() {
     assert_eq!((world.next_write, world.failed, world.is_full), (None, 1, true));
 }
 
+/// *The story:* the slots of a write that found no room were taken for bad ones. A file system that was full
+/// for a moment, again and again, left an area without a slot.
+#[test]
+fn no_slot_is_lost_to_a_file_system_that_was_full() {
+    let mut world = World::new();
+    for _ in 0..4000 {
+        world.next_write = Some((FIRST, WriteResult::NoSpace));
+        while world.next_write.is_some() {
+            world.stores(5);
+        }
+        assert!(world.mm.is_area_closed(FIRST));
+        world.mm.reopen_area(FIRST);
+    }
+    world.stores(5000);
+    (world.is_full, world.most) = (false, 0);
+    world.stores(5000);
+    assert!(!world.is_full && world.most <= BUDGET, "{} were held", world.most);
+}
+
 /// *The story:* an area was leaving by order when the other one took no more. Swap was said to be full,
 /// and the leaving one, with all its free slots, was open again at the end of the same step. A device
 /// that failed was worse: that swap is full was never said again, whenever it was.

@@ -11,11 +11,11 @@
 //! of 49,152 pages (`torture fork-vfork-orphan`).
 
 use overspill_engine::Engine;
-use overspill_engine::shared::{custody_name, letters};
+use overspill_engine::shared::{CUSTODY_FILE, custody_name, letters};
 use overspill_sys::Fd;
 use overspill_sys::socket::{self, Letter};
 
-use crate::{fork, settings, start};
+use crate::{fork, launcher, settings, start};
 
 /// For so long it waits for a launcher that is stopped.
 const PATIENCE_S: u64 = 1;
@@ -31,7 +31,8 @@ impl Custody {
         if !settings::is_rich() {
             return None;
         }
-        let launcher = socket::connect(&custody_name(start::address().token), PATIENCE_S).ok()?;
+        let launcher =
+            launcher::reach(&custody_name(start::address().token), CUSTODY_FILE, PATIENCE_S).ok()?;
         // A page that is never there.
         let page = fork::mailbox().start as u64;
         let letter = Letter { kind: letters::ENTRUSTED, value: page };

@@ -3,23 +3,26 @@
 //! The variable names the launcher's process, a descriptor of it, and a token. Where /proc shows
 //! that process and may be looked into, the page is opened there, in some microseconds and without
 //! the launcher's help. Another user, another pid namespace with a /proc of its own: there the
-//! launcher is asked by way of its abstract socket, which answers to its descendants only and hands
+//! launcher is asked by way of its socket, which answers to its descendants only and hands
 //! over what such a process could not open itself: where its root has no /proc one that is mounted
 //! nowhere, and its page map, which who has given up root may not open. When the launcher is gone its
-//! keeper answers there. What has neither (a network namespace of its own besides) runs unmanaged.
+//! keeper answers there. The socket has an abstract name, which another root does not hide, and a file
+//! beside the agent's library, which is seen from another network namespace.
 
 use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use alloc::ffi::CString;
 use alloc::vec::Vec;
 
 use linux_raw_sys::general::W_OK;
-use overspill_engine::shared::{self, Shared, letters, socket_name};
+use overspill_engine::shared::{self, LIBRARY, SOCKET_FILE, Shared, letters, socket_name};
 use overspill_engine::{SwapKind, SwapPlace};
 use overspill_sys::mem::{Mapping, Prot};
 use overspill_sys::procfs::ResidentReader;
+use overspill_sys::socket::{self, Place};
 use overspill_sys::text::Decimal;
-use overspill_sys::{Errno, Fd, PAGE_SIZE, file, proc_place, procfs, socket, uffd};
+use overspill_sys::{Errno, Fd, PAGE_SIZE, file, proc_place, procfs, uffd};
 
 use crate::filters;
 
@@ -115,7 +118,7 @@ impl Address {
     }
 
     fn ask(self, known: Option<&'static Shared>) -> Result<Found, Errno> {
-        let door = socket::connect(&socket_name(self.token), PATIENCE_S)?;
+        let door = reach(&socket_name(self.token), SOCKET_FILE, PATIENCE_S)?;
         let (mut page, mut swap, mut proc, mut pagemap) = (None, Files::new(), None, None);
         loop {
             let Some((letter, descriptor)) = socket::receive(&door)? else { return Err(Errno::CONNRESET) };
@@ -167,6 +170,34 @@ impl Address {
         }
         let _ = mapping.leak();
         Ok(shared)
+    }
+}
+
+/// The directory of the agent's library, with the slash, as the environment names it: zeroes follow.
+static DIRECTORY: [AtomicU8; DIRECTORY_MAX] = [const { AtomicU8::new(0) }; DIRECTORY_MAX];
+/// The path of a socket has no more bytes.
+const DIRECTORY_MAX: usize = 107;
+
+/// These are the libraries that the environment has named, before there are other threads.
+pub fn note_libraries(libraries: &[u8]) {
+    let mut parts = libraries.split(|byte| b" :".contains(byte));
+    let own = parts.find_map(|library| library.strip_suffix(LIBRARY.as_bytes()));
+    let own = own.filter(|directory| directory.len() < DIRECTORY_MAX && directory.ends_with(b"/"));
+    for (at, &byte) in DIRECTORY.iter().zip(own.unwrap_or_default()) {
+        at.store(byte, Ordering::Relaxed);
+    }
+}
+
+/// Goes to a socket of the launcher's: by its name or, from a network namespace in which that is unknown or
+/// behind Landlock, by its file.
+pub fn reach(name: &[u8], file: &str, patience_s: u64) -> Result<Fd, Errno> {
+    let by_name = socket::connect(Place::Name(name), patience_s);
+    let Err(errno @ (Errno::CONNREFUSED | Errno::PERM | Errno::ACCESS)) = by_name else { return by_name };
+    let directory = DIRECTORY.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|&byte| byte != 0);
+    let path: Vec<u8> = directory.chain(file.bytes()).collect();
+    match CString::new(path) {
+        Ok(path) if path.as_bytes().starts_with(b"/") => socket::connect(Place::File(&path), patience_s),
+        _ => Err(errno),
     }
 }
 

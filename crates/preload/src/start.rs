@@ -12,7 +12,7 @@ use overspill_sys::{AddressRange, Errno, fd, proc_place, reserve, uffd};
 
 use crate::agent::Beginning;
 use crate::heir::Heir;
-use crate::launcher::Address;
+use crate::launcher::{self, Address};
 use crate::told_range::ToldRange;
 use crate::{
     agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire,
@@ -76,6 +76,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     // SAFETY: as above.
     let libraries = unsafe { value(environment, b"LD_PRELOAD") };
     let Some(address) = address.filter(|_| !libraries.is_some_and(is_in_valgrind)) else { return };
+    launcher::note_libraries(libraries.unwrap_or_default());
     TOKEN.store(address.token, Ordering::Release);
     FILTERS.store(address.filters, Ordering::Release);
     PLACE.store(u64::from(address.process) << 32 | u64::from(address.descriptor), Ordering::Release);

@@ -2,9 +2,11 @@
 //! to hand over.
 //!
 //! Sockets are of the kind that keeps letters apart (SOCK_SEQPACKET) and say so when the other side
-//! is gone, however that ended. Two processes have a pair, or one listens at an abstract name: no
-//! file, any user, any pid namespace, but the same network namespace.
+//! is gone, however that ended. Two processes have a pair, or one listens: at an abstract name (no
+//! file, any user, any pid namespace, but the same network namespace) or at a file (whoever may write to
+//! it, from any namespace in which it is seen).
 
+use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
@@ -37,16 +39,32 @@ pub fn pair() -> Result<[Fd; 2], Errno> {
     Ok([owned(one), owned(other)])
 }
 
-fn named(name: &[u8]) -> Result<(Fd, SocketAddrUnix), Errno> {
-    let address = SocketAddrUnix::new_abstract_name(name)?;
-    let kind = SocketType::SEQPACKET;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-    Ok((owned(socket), address))
+/// Where one listens.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// An abstract name.
+    Name(&'a [u8]),
+    /// A path, of at most 107 bytes.
+    File(&'a CStr),
 }
 
-/// Listens at an abstract name. EADDRINUSE: somebody else does.
-pub fn listen(name: &[u8]) -> Result<Fd, Errno> {
-    let (socket, address) = named(name)?;
+impl Place<'_> {
+    fn address(self) -> Result<SocketAddrUnix, Errno> {
+        match self {
+            Place::Name(name) => SocketAddrUnix::new_abstract_name(name),
+            Place::File(path) => SocketAddrUnix::new(path),
+        }
+    }
+}
+
+fn unconnected() -> Result<Fd, Errno> {
+    let kind = SocketType::SEQPACKET;
+    rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).map(owned)
+}
+
+/// Listens there; a file is made. EADDRINUSE: somebody else does, or there is such a file.
+pub fn listen(place: Place) -> Result<Fd, Errno> {
+    let (address, socket) = (place.address()?, unconnected()?);
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, WAITING_MAX)?;
     Ok(socket)
@@ -57,13 +75,13 @@ pub fn accept(socket: &Fd) -> Result<Fd, Errno> {
     rustix::net::accept_with(socket, SocketFlags::CLOEXEC).map(owned)
 }
 
-/// Goes to whoever listens at an abstract name. ECONNREFUSED: nobody does. EAGAIN: too many wait there
+/// Goes to whoever listens there. ECONNREFUSED, ENOENT: nobody does. EAGAIN: too many wait there
 /// for so long. [`receive`] says it, too, where nothing comes for so long.
 ///
 /// *The story:* only the answer had a limit. The launcher was stopped, its queue full, and whoever
 /// was started next waited before its first instruction.
-pub fn connect(name: &[u8], patience_s: u64) -> Result<Fd, Errno> {
-    let (socket, address) = named(name)?;
+pub fn connect(place: Place, patience_s: u64) -> Result<Fd, Errno> {
+    let (address, socket) = (place.address()?, unconnected()?);
     let patience = Some(core::time::Duration::from_secs(patience_s));
     for wait in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
         sockopt::set_socket_timeout(&socket, wait, patience)?;
@@ -145,9 +163,10 @@ mod tests {
     #[test]
     fn a_name_is_listened_at_and_the_other_side_is_known() {
         let name = std::format!("overspill-test-{}", std::process::id());
-        assert_eq!(connect(name.as_bytes(), 1).unwrap_err(), Errno::CONNREFUSED);
-        let listener = listen(name.as_bytes()).unwrap();
-        let one = connect(name.as_bytes(), 1).unwrap();
+        let name = Place::Name(name.as_bytes());
+        assert_eq!(connect(name, 1).unwrap_err(), Errno::CONNREFUSED);
+        let listener = listen(name).unwrap();
+        let one = connect(name, 1).unwrap();
         let other = accept(&listener).unwrap();
         let (pid, user) = peer(&other).unwrap();
         assert_eq!((pid, user), (std::process::id(), rustix::process::getuid().as_raw()));
@@ -159,9 +178,10 @@ mod tests {
     #[test]
     fn nobody_waits_for_ever_where_nobody_is_let_in() {
         let name = std::format!("overspill-full-{}", std::process::id());
-        let _listener = listen(name.as_bytes()).unwrap();
+        let name = Place::Name(name.as_bytes());
+        let _listener = listen(name).unwrap();
         let waiting: Result<std::vec::Vec<Fd>, Errno> =
-            (0..WAITING_MAX + 2).map(|_| connect(name.as_bytes(), 1)).collect();
+            (0..WAITING_MAX + 2).map(|_| connect(name, 1)).collect();
         assert_eq!(waiting.unwrap_err(), Errno::AGAIN);
     }
 

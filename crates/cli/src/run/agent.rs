@@ -24,9 +24,11 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::statvfs::{FsFlags, statvfs};
-use overspill_sys::{Errno, Fd};
+use overspill_engine::shared::{CUSTODY_FILE, LIBRARY, SOCKET_FILE};
+use overspill_sys::Errno;
 
 use super::door::Door;
+use super::entrance::Entrance;
 use super::keeper::Keeper;
 use super::shared_page::SharedPage;
 use crate::os::signals::ENDING;
@@ -34,8 +36,6 @@ use crate::os::{inherit, lease};
 
 /// The library, as the build script has built it.
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liboverspill_preload.so"));
-/// Its file name; other launchers' libraries are told by it.
-pub const LIBRARY: &str = "liboverspill_preload.so";
 /// Where to unpack it, if $TMPDIR is no such place.
 const PLACES: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 /// Names to try before a directory for temporary files is given up.
@@ -124,6 +124,14 @@ impl Agent {
         &self.path
     }
 
+    /// Where something of this run lies beside it, seen by whoever can load it.
+    pub fn beside(&self, name: &str) -> Option<PathBuf> {
+        match &self.home {
+            Home::Directory(keeper) => Some(keeper.directory.join(name)),
+            Home::Given | Home::Memory(_) => None,
+        }
+    }
+
     /// The process that goes on when this one has ended, if there is one.
     pub fn keeper(&self) -> Option<u32> {
         match &self.home {
@@ -133,9 +141,9 @@ impl Agent {
     }
 
     /// That process gets what it will need.
-    pub fn hand_over(&self, page: &SharedPage, listener: &Fd, door: &Door) -> Result<(), Errno> {
+    pub fn hand_over(&self, page: &SharedPage, entrance: &Entrance, door: &Door) -> Result<(), Errno> {
         match &self.home {
-            Home::Directory(keeper) => keeper.hand_over(page, listener, door),
+            Home::Directory(keeper) => keeper.hand_over(page, entrance, door),
             Home::Given | Home::Memory(_) => Ok(()),
         }
     }
@@ -239,7 +247,9 @@ pub fn is_used(directory: &Path) -> io::Result<bool> {
 
 /// Only what was put there is removed.
 pub fn remove(directory: &Path) {
-    let _ = fs::remove_file(directory.join(LIBRARY));
+    for name in [LIBRARY, SOCKET_FILE, CUSTODY_FILE] {
+        let _ = fs::remove_file(directory.join(name));
+    }
     let _ = fs::remove_dir(directory);
 }
 

@@ -205,13 +205,6 @@ impl Census {
         }
     }
 
-    /// A living program can reach the launcher in no way, or it can.
-    pub fn note_apart(&mut self, pid: u32, is_apart: bool) {
-        if let Some(record) = self.living.get_mut(&pid) {
-            record.is_apart = is_apart;
-        }
-    }
-
     /// The agent of another run has a living program, or has it no more.
     pub fn belongs(&mut self, pid: u32, run: Option<OtherRun>) {
         if let Some(record) = self.living.get_mut(&pid) {

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE, random, socket};
 
 use super::descendants::{children, exists, name, of_memory};
 use super::door::is_descendant;
+use super::entrance::Entrance;
 use crate::human;
 use crate::stderr::say;
 
@@ -66,16 +67,16 @@ impl Custodian {
     /// Agents may come from now on. An error where there are so few descriptors that the launcher needs them.
     ///
     /// *The story:* with twelve the command could not be started any more.
-    pub fn start(token: u64, quiet: bool) -> Result<Custodian, Errno> {
+    pub fn start(token: u64, path: Option<PathBuf>, quiet: bool) -> Result<Custodian, Errno> {
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
         if descriptors < DESCRIPTORS_MIN {
             return Err(Errno::MFILE);
         }
-        let listener = socket::listen(&custody_name(token))?;
+        let entrance = Entrance::open(&custody_name(token), path)?;
         let [stop, stopped] = socket::pair()?;
         let most = connections_max(descriptors);
         let mut kept = Custody { quiet, most, is_told: false, living: Vec::new(), left: Vec::new() };
-        let keep = move || kept.keep(&listener, &stopped);
+        let keep = move || kept.keep(&entrance, &stopped);
         let thread = std::thread::Builder::new().name("custody".into()).spawn(keep);
         Ok(Custodian { stop, thread: thread.map_err(|_| Errno::AGAIN)? })
     }
@@ -119,13 +120,13 @@ struct Custody {
 }
 
 impl Custody {
-    fn keep(&mut self, listener: &Fd, stopped: &Fd) {
+    fn keep(&mut self, entrance: &Entrance, stopped: &Fd) {
         let mut pause = PAUSE_MIN;
         loop {
-            let fds = [stopped, listener].into_iter();
+            let fds = [stopped].into_iter().chain(entrance.sockets());
             let fds = fds.chain(self.left.iter().map(|left| left.descriptor.fd())).map(PollFd::readable);
             let living = self.living.iter().map(|living| PollFd::closed(&living.connection));
-            let first = 2 + self.left.len();
+            let first = 1 + entrance.sockets().len() + self.left.len();
             let mut fds: Vec<PollFd> = fds.chain(living).collect();
             let rest = (!self.left.is_empty()).then_some(pause.as_nanos() as u64);
             // A look in vain where that fails.
@@ -139,15 +140,13 @@ impl Custody {
                 let ended = self.living.swap_remove(at);
                 self.left.extend(ended.leaves());
             }
-            if fds[1].is_ready() {
-                self.let_in(listener);
+            if fds[1..=entrance.sockets().len()].iter().any(PollFd::is_ready) {
+                self.let_in(entrance);
             }
             pause = if self.left.len() > ended { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
             if is_over {
                 // Who has come and gone, and was not let in as yet.
-                while poll(&mut [PollFd::readable(listener)], Some(0)).is_ok_and(|ready| ready > 0)
-                    && self.let_in(listener)
-                {}
+                while self.let_in(entrance) {}
                 self.left.extend(std::mem::take(&mut self.living).into_iter().filter_map(Living::left));
                 return self.end();
             }
@@ -167,9 +166,10 @@ impl Custody {
         }
     }
 
-    /// False: nobody can be let in.
-    fn let_in(&mut self, listener: &Fd) -> bool {
-        let guest = socket::accept(listener).and_then(|guest| Ok((socket::peer(&guest)?.0, guest)));
+    /// False: nobody has come, or nobody can be let in.
+    fn let_in(&mut self, entrance: &Entrance) -> bool {
+        let Some(guest) = entrance.accept_waiting() else { return false };
+        let guest = guest.and_then(|guest| Ok((socket::peer(&guest)?.0, guest)));
         match guest {
             // Who has ended since is asked for no parents. It gave what it had before.
             Ok((pid, connection)) if is_descendant(pid) || !exists(pid) => {

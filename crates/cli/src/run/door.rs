@@ -1,8 +1,8 @@
-//! The launcher's door: an abstract socket at which a process of the run asks for the shared page.
+//! The launcher's door: where a process of the run asks for the shared page.
 //!
 //! Only those come here that cannot open the page by way of /proc: another user, another pid namespace,
 //! another root. They get what they could not open themselves, too: /dev/userfaultfd, a file to page to, a
-//! /proc, their page map. A name in the abstract namespace is seen by everybody on the machine, so whoever
+//! /proc, their page map. The [`mod@super::entrance`] is seen by everybody on the machine, so whoever
 //! comes is answered only if it is a descendant of this process. When the launcher has ended the keeper
 //! answers, who is nobody's ancestor: then it must be one of the run's processes or descend from one, or be
 //! this user's own and have the run's variable.
@@ -12,6 +12,7 @@ use std::iter::successors;
 use std::time::Duration;
 
 use super::descendants::{parent, read_of_memory};
+use super::entrance::Entrance;
 use super::shared_page::SharedPage;
 use overspill_engine::shared::letters;
 use overspill_sys::file::{self, Open};
@@ -39,12 +40,12 @@ impl Door {
     /// they are guests, by their number and user.
     pub fn answer_at(
         self,
-        listener: Fd,
+        entrance: Entrance,
         is_guest: impl Fn(u32, u32) -> bool + Send + 'static,
     ) -> Result<(), Errno> {
         let serve = move || {
             loop {
-                match socket::accept(&listener) {
+                match entrance.accept() {
                     // Whoever has gone meanwhile needs no answer.
                     Ok(guest) => drop(self.answer(&guest, &is_guest)),
                     Err(Errno::INTR | Errno::CONNABORTED) => {}
@@ -161,6 +162,7 @@ mod tests {
     use super::*;
     use crate::run::shared_page::Settings;
     use overspill_engine::shared::socket_name;
+    use overspill_sys::socket::Place;
     use std::process::Command;
     use std::time::Instant;
 
@@ -188,11 +190,11 @@ mod tests {
     fn strangers_are_sent_away() {
         let token = overspill_sys::random::unpredictable();
         let page = file::memfd(c"page").unwrap();
-        let listener = socket::listen(&socket_name(token)).unwrap();
+        let entrance = Entrance::open(&socket_name(token), None).unwrap();
         let door = Door { page, directories: Vec::new(), proc: None };
-        door.answer_at(listener, |pid, _| is_descendant(pid)).unwrap();
+        door.answer_at(entrance, |pid, _| is_descendant(pid)).unwrap();
         // This process is no descendant of itself.
-        let guest = socket::connect(&socket_name(token), 1).unwrap();
+        let guest = socket::connect(Place::Name(&socket_name(token)), 1).unwrap();
         assert!(matches!(socket::receive(&guest), Ok(None)));
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         assert!(is_descendant(child.id()) && !is_descendant(1) && !is_descendant(std::process::id()));

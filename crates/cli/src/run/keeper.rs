@@ -21,14 +21,15 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use nix::fcntl::{Flock, FlockArg};
-use overspill_engine::shared::flags;
+use overspill_engine::shared::{LIBRARY, flags};
 use overspill_sys::file::{self as sys_file, Open};
 use overspill_sys::socket::{self, Letter};
 use overspill_sys::{Errno, Fd, proc_place};
 
-use super::agent::{LIBRARY, is_used, remove};
+use super::agent::{is_used, remove};
 use super::descendants::{Descendants, children, exists};
 use super::door::{self, Door};
+use super::entrance::Entrance;
 use super::errno_text;
 use super::shared_page::{Origin, SharedPage};
 use super::watch::{Options, Watch};
@@ -47,7 +48,7 @@ const LOOKS_UNUSED: u32 = 4;
 mod letters {
     /// The shared page; the value says where it is with the launcher.
     pub const PAGE: u64 = 1;
-    /// The socket at which it answers.
+    /// A socket at which it answers.
     pub const DOOR: u64 = 2;
     /// A directory for files to page to; the value is the index of its place.
     pub const DIRECTORY: u64 = 3;
@@ -84,11 +85,13 @@ impl Keeper {
     }
 
     /// It gets what it will need.
-    pub fn hand_over(&self, page: &SharedPage, listener: &Fd, door: &Door) -> Result<(), Errno> {
+    pub fn hand_over(&self, page: &SharedPage, entrance: &Entrance, door: &Door) -> Result<(), Errno> {
         let Some(line) = &self.line else { return Ok(()) };
         let letter = |kind, value| Letter { kind, value };
         socket::send(line, letter(letters::PAGE, page.origin().word()), Some(&page.descriptor()?))?;
-        socket::send(line, letter(letters::DOOR, 0), Some(listener))?;
+        for socket in entrance.sockets() {
+            socket::send(line, letter(letters::DOOR, 0), Some(socket))?;
+        }
         for (index, directory) in &door.directories {
             let directory = sys_file::open(directory, Open::DIRECTORY)?;
             socket::send(line, letter(letters::DIRECTORY, *index as u64), Some(&directory))?;
@@ -150,7 +153,7 @@ pub fn keep(directory: &Path) -> Result<u8> {
 #[derive(Default)]
 struct Handed {
     page: Option<SharedPage>,
-    listener: Option<Fd>,
+    sockets: Vec<Fd>,
     directories: Vec<(usize, Fd)>,
 }
 
@@ -166,7 +169,7 @@ impl Handed {
                     let file = File::from(descriptor::owned(given));
                     handed.page = SharedPage::handed(file, Origin::of(letter.value));
                 }
-                letters::DOOR => handed.listener = Some(given),
+                letters::DOOR => handed.sockets.push(given),
                 letters::DIRECTORY => handed.directories.push((letter.value as usize, given)),
                 _ => {}
             }
@@ -195,7 +198,9 @@ impl Handed {
         // They stay open: the paths lead by way of them.
         std::mem::forget(self.directories);
         let is_guest = move |pid, user| door::is_of_run(&page, pid, user);
-        self.listener.and_then(|listener| door.answer_at(listener, is_guest).ok());
+        if !self.sockets.is_empty() {
+            let _ = door.answer_at(Entrance::handed(self.sockets), is_guest);
+        }
         Some(watch)
     }
 }
@@ -236,7 +241,7 @@ mod tests {
         socket::send(&ours, letter(letters::PAGE, word), Some(&page.descriptor().unwrap())).unwrap();
         drop(ours);
         let handed = Handed::receive(&theirs).unwrap();
-        assert!(handed.listener.is_none() && handed.directories.is_empty());
+        assert!(handed.sockets.is_empty() && handed.directories.is_empty());
         assert_eq!(handed.page.unwrap().mark(), page.mark());
     }
 

@@ -14,6 +14,7 @@ mod custody;
 pub mod descendants;
 mod divider;
 mod door;
+mod entrance;
 mod extras;
 mod filled;
 mod group;
@@ -49,9 +50,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit};
-use overspill_engine::shared::{ENV, flags, socket_name};
+use overspill_engine::shared::{CUSTODY_FILE, ENV, SOCKET_FILE, flags, socket_name};
 use overspill_engine::{MAX_POOL_PERCENT, STEPS, SwapKind};
-use overspill_sys::{Errno, proc_place, socket};
+use overspill_sys::{Errno, proc_place};
 
 use crate::args::{RunArgs, Tuning};
 use crate::checks::{self, Ready, SwapPlace};
@@ -65,6 +66,7 @@ use crate::{exit, human, machine, size};
 use custody::Custodian;
 use descendants::Descendants;
 use door::Door;
+use entrance::Entrance;
 use report::{Report, Run};
 use shared_page::{Settings, SharedPage};
 use strangers::Strangers;
@@ -113,16 +115,16 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     print_room(args, ram_bytes, &ready.swap);
     let page = Arc::new(shared_page(args, ram_bytes, &ready)?);
     let opened = door(&page, &ready.swap).and_then(|door| {
-        let listener = socket::listen(&socket_name(page.token()))?;
+        let entrance = Entrance::open(&socket_name(page.token()), ready.agent.beside(SOCKET_FILE))?;
         // Without it what is executed after this process has ended has no limit.
-        let _ = ready.agent.hand_over(&page, &listener, &door);
-        door.answer_at(listener, |pid, _| door::is_descendant(pid))
+        let _ = ready.agent.hand_over(&page, &entrance, &door);
+        door.answer_at(entrance, |pid, _| door::is_descendant(pid))
     });
     if let Some(errno) = opened.err().filter(|_| !args.quiet) {
         let reason = errno_text(errno.raw_os_error() as u32);
         say!("overspill: note: other users and pid namespaces run unmanaged: {reason}");
     }
-    let custodian = Custodian::start(page.token(), args.quiet);
+    let custodian = Custodian::start(page.token(), ready.agent.beside(CUSTODY_FILE), args.quiet);
     if custodian.is_err() && !args.quiet {
         say!("overspill: note: children of vfork may read zeroes if the process that made them is killed");
     }

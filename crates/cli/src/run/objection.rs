@@ -70,20 +70,6 @@ pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
     }
 }
 
-/// Has it a user namespace and a network namespace of its own? It may not look into the launcher's /proc
-/// from the one, and does not see the launcher's door from the other. That speaks against no copy of who has
-/// an agent: so it is only told where none has reported.
-///
-/// *The story:* of what `unshare -Urn` or `bwrap --unshare-all` started it was said that Landlock may keep
-/// the library from it.
-pub fn is_apart(pid: u32) -> bool {
-    let differs = |kind: &str| {
-        let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
-        of(&pid.to_string()).zip(of("self")).is_some_and(|(its, own)| its != own)
-    };
-    differs("user") && differs("net")
-}
-
 /// Who has started it: set-user-ID changes the other numbers only.
 fn starter(pid: u32) -> Option<Starter> {
     let status = Fields::read(&CString::new(format!("/proc/{pid}/status")).ok()?).ok()?;

@@ -32,7 +32,7 @@ use super::group::{self, Group};
 use super::heritage::{Heir, Heritage};
 use super::kin::Kin;
 use super::lending::{self, Borrower, Lender, Lending};
-use super::objection::{is_apart, objection};
+use super::objection::objection;
 use super::others::Others;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
@@ -274,7 +274,6 @@ impl Watcher {
         let sightings = self.sightings(looks.iter());
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid, &self.agent, &self.page.mark()));
-            self.census.note_apart(pid, is_apart(pid));
             self.ask_other_runs(of_pid(&looks, pid));
         }
         let is_large = |look: &&Look| look.anon_bytes > UNKEPT_BYTES && !look.is_guest;

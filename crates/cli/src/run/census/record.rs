@@ -49,8 +49,6 @@ pub struct Record {
     pub looked_peak_bytes: u64,
     /// What is known against its being managed, should no agent report.
     pub objection: Option<String>,
-    /// It has a user and a network namespace of its own.
-    pub(super) is_apart: bool,
     /// The run within this one whose agent it has.
     pub other_run: Option<OtherRun>,
     /// What its agent reported at last.
@@ -225,11 +223,7 @@ impl Record {
         let failure = self.agent.as_ref().map(|agent| (agent.error_step, agent.error)).or(self.failure);
         let gave_up = failure.map(|(step, error)| super::super::failure_text(step, error));
         let unknown = || {
-            let text = if self.is_apart {
-                "no agent reported from it: the launcher cannot be reached from a user and a network \
-                 namespace of its own; leave it the network (bwrap without --unshare-net), or start \
-                 overspill within"
-            } else if self.is_copy {
+            let text = if self.is_copy {
                 "it was made by a bare system call, or a sandbox (Landlock) lets no agent begin in it, or it \
                  ended before one began"
             } else {

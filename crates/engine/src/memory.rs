@@ -720,7 +720,7 @@ mod tests {
         };
         assert_eq!(gone, Ok(()));
         memory.empty_trash();
-        assert_eq!(memory.take_out(place.page(0), Frame(0), 8), Taken { taken: 0b1111_1011, gone: 0b100 });
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 8, 0), Taken { taken: 0b1111_1011, gone: 0b100 });
         let held = (0..8).map(|page| memory.frame_words(Frame(page))[0]);
         assert_eq!(held.collect::<std::vec::Vec<_>>(), [1, 2, 0, 4, 5, 6, 7, 8], "each is in its frame");
     }
@@ -739,7 +739,7 @@ mod tests {
         while memory.is_quiet() {
             std::thread::yield_now();
         }
-        assert_eq!(memory.take_out(place.page(0), Frame(0), 8), Taken { taken: 1, gone: 0 });
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 8, 0), Taken { taken: 1, gone: 0 });
         assert_eq!(memory.frame_words(Frame(0))[0], 1);
         changer.join().expect("it does not panic").expect("the test's memory");
     }
@@ -774,7 +774,7 @@ mod tests {
         // SAFETY: as above. It is told to nobody yet.
         unsafe { place.advise(Advice::Free) }.expect("the test's memory");
         memory.register(place.range()).expect("anonymous memory");
-        assert_eq!(memory.take_out(place.page(0), Frame(0), 16).taken, 0xffff);
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 16, 0).taken, 0xffff);
         (0..16).for_each(|page| memory.keep(Frame(page)));
         let frames = memory.frame_address(Frame(0))..memory.frame_address(Frame(16));
         // SAFETY: nothing that is there is lost: that is what is tested.

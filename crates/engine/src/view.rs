@@ -29,9 +29,10 @@ impl View {
     }
 
     /// Takes `count` (at most a block) pages from `first` on out of view, into frames.
-    pub fn take_out(&mut self, (space, first): Place, frame: Frame, count: u32) -> Taken {
+    /// For those that are `watched` see [`Memory::take_out`].
+    pub fn take_out(&mut self, (space, first): Place, frame: Frame, count: u32, watched: u64) -> Taken {
         match space {
-            PROGRAM => self.program.take_out(address(first), frame, count),
+            PROGRAM => self.program.take_out(address(first), frame, count, watched),
             _ => self.shared.take_out(first, self.program.frame_address(frame), count),
         }
     }

@@ -9,6 +9,8 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use overspill_sys::{AddressRange, PAGE_SIZE};
+
 /// The head of the loader's list of libraries; 0 while it is not known.
 static LIBRARIES: AtomicUsize = AtomicUsize::new(0);
 
@@ -78,6 +80,9 @@ unsafe extern "C" {
     /// The agent's own dynamic section; the linker provides it, hidden.
     #[link_name = "_DYNAMIC"]
     static OWN_DYNAMIC: Entry;
+    /// Its first byte; the linker provides that, too.
+    #[link_name = "__ehdr_start"]
+    static OWN_HEADER: u8;
 }
 
 /// Finds the loader's list by way of the program's headers.
@@ -189,18 +194,39 @@ pub fn handles_of_askers(name: &CStr, mut visit: impl FnMut(usize)) {
 /// # Safety
 /// A library that is loaded begins at `base`, and its data are in memory.
 unsafe fn self_pointers(base: usize, visit: &mut impl FnMut(usize)) {
-    // SAFETY: the header says where the program headers are, and those which words are the
-    // library's, all of them readable.
+    // SAFETY: of the library's data all words are readable.
     unsafe {
-        let headers = *((base + HEADERS_AT) as *const usize);
-        let count = *((base + HEADERS_COUNT_AT) as *const u16);
-        let all = core::slice::from_raw_parts((base + headers) as *const Header, usize::from(count));
-        for data in all.iter().filter(|header| header.kind == PT_LOAD && header.flags & PF_W != 0) {
-            let start = (base + data.address).next_multiple_of(size_of::<usize>());
-            let end = base + data.address + data.rest[1];
-            let words = (start..end.saturating_sub(7)).step_by(size_of::<usize>());
+        for data in data_of(base) {
+            let start = data.start.next_multiple_of(size_of::<usize>());
+            let words = (start..data.end.saturating_sub(7)).step_by(size_of::<usize>());
             words.filter(|&at| (at as *const usize).read_volatile() == at).for_each(&mut *visit);
         }
+    }
+}
+
+/// What may be written to of a library.
+///
+/// # Safety
+/// A library that is loaded begins at `base`.
+unsafe fn data_of(base: usize) -> impl Iterator<Item = AddressRange> {
+    // SAFETY: the header says where the program headers are.
+    let all = unsafe {
+        let headers = *((base + HEADERS_AT) as *const usize);
+        let count = *((base + HEADERS_COUNT_AT) as *const u16);
+        core::slice::from_raw_parts((base + headers) as *const Header, usize::from(count))
+    };
+    let data = all.iter().filter(|header| header.kind == PT_LOAD && header.flags & PF_W != 0);
+    data.map(move |header| base + header.address..base + header.address + header.rest[1])
+}
+
+/// Calls `visit` with the pages of the agent's own data.
+///
+/// *The story:* memory that was mapped directly behind them became one mapping with their end, which is
+/// anonymous, too. All of it was managed, and the agent waited for itself (`torture own-data`).
+pub fn each_own_data(visit: &mut impl FnMut(AddressRange)) {
+    // SAFETY: the agent begins with its header, and is never unloaded.
+    for data in unsafe { data_of((&raw const OWN_HEADER) as usize) } {
+        visit(data.start / PAGE_SIZE * PAGE_SIZE..data.end.next_multiple_of(PAGE_SIZE));
     }
 }
 

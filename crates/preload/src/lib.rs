@@ -77,6 +77,7 @@ static ARENA: ArenaAlloc = ArenaAlloc::new();
 fn each_own_range(mut visit: impl FnMut(AddressRange)) {
     ARENA.for_each_range(&mut visit);
     start::each_range(&mut visit);
+    elf::each_own_data(&mut visit);
 }
 
 /// What the agent has allocated for its books, in bytes.

@@ -271,7 +271,8 @@ impl Engine {
         let page = self.mm.lookup(PROGRAM, vpn).expect("a page in view is known");
         let frame = if self.view.moves(place) { self.holes(1) } else { self.frames_to_fill(1) };
         let Some(frame) = frame else { return false };
-        let is_taken = self.view.take_out(place, frame, 1).taken & 1 != 0;
+        let watched = self.watched(Run::one(page));
+        let is_taken = self.view.take_out(place, frame, 1, watched).taken & 1 != 0;
         if is_taken {
             self.staging.enter(page, frame);
             self.staging.leave(page, true);
@@ -379,6 +380,13 @@ impl Engine {
         let head = self.manner_of(first);
         let rest = (1..count).take_while(|&n| self.manner_of(PageId(first.0 + n)) == head);
         (1 + rest.count() as u32, head)
+    }
+
+    /// Those pages of a run, by their bits, of which stores are to be told.
+    pub(super) fn watched(&mut self, run: Run) -> u64 {
+        let is_any = !self.transfers.files().is_empty() && self.mm.place(run.first).0 == PROGRAM;
+        let pages = (0..run.count).filter(|_| is_any);
+        pages.map(|n| u64::from(self.manner_of(PageId(run.first.0 + n)) != Manner::Open) << n).sum()
     }
 
     /// The file's slot of a page whose stores are to be told: one that shows the file, or any of a

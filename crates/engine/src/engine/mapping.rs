@@ -198,9 +198,10 @@ impl Engine {
     /// `moved` are there already.
     pub(super) fn take_out(&mut self, run: Run, first: Frame, which: u64, moved: u64) -> Unmapped {
         let mut taken = Taken { taken: moved, gone: 0 };
+        let watched = self.watched(run);
         for (page, count) in runs(which & bits(0, run.count) & !moved) {
             let place = self.mm.place(PageId(run.first.0 + page));
-            let part = self.view.take_out(place, Frame(first.0 + page), count);
+            let part = self.view.take_out(place, Frame(first.0 + page), count, watched >> page);
             taken.taken |= part.taken << page;
             taken.gone |= part.gone << page;
         }

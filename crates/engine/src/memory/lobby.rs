@@ -48,8 +48,9 @@ impl Lobby {
 
 impl Memory {
     /// Takes `count` (at most a block) pages at `address` that were refused, since their mapping is not as
-    /// staging is, into frames (holes) from `first` on. Returns which.
-    pub(super) fn lead_out(&mut self, address: usize, first: Frame, count: u32) -> u64 {
+    /// staging is, into frames (holes) from `first` on; for what is `watched` see [`Memory::take_out`].
+    /// Returns which.
+    pub(super) fn lead_out(&mut self, address: usize, first: Frame, count: u32, watched: u64) -> u64 {
         let range = part(address, count);
         // What is put back must be what a child has, too.
         if self.refuses(&range) || mem::is_locked(range.clone()) {
@@ -67,13 +68,13 @@ impl Memory {
             }
             let rest = Frame(first.0 + fitting);
             let behind = address + fitting as usize * PAGE_SIZE;
-            return self.lead_out(address, first, fitting)
-                | self.lead_out(behind, rest, count - fitting) << fitting;
+            return self.lead_out(address, first, fitting, watched)
+                | self.lead_out(behind, rest, count - fitting, watched >> fitting) << fitting;
         }
         if !self.lead(&range, lobby) {
             return 0;
         }
-        let taken = self.empty_lobby(lobby, &range, first, prot);
+        let taken = self.empty_lobby(lobby, &range, first, prot, watched);
         self.close_lobby();
         // Who touched them meanwhile touches them again.
         self.wake(range);
@@ -92,21 +93,33 @@ impl Memory {
         helper.succeeded()
     }
 
-    /// Moves what is in the lobby into frames, and back what may not leave.
-    fn empty_lobby(&mut self, lobby: usize, range: &AddressRange, first: Frame, prot: Prot) -> u64 {
+    /// Moves what is in the lobby into frames, and back what may not leave. No device writes to what is
+    /// watched: that is copied where another process has it, too.
+    fn empty_lobby(
+        &mut self,
+        lobby: usize,
+        range: &AddressRange,
+        first: Frame,
+        prot: Prot,
+        watched: u64,
+    ) -> u64 {
         let count = (range.len() / PAGE_SIZE) as u32;
         let there = self.in_lobby(lobby, count);
         let mut taken = 0;
         // SAFETY: the mapping is the lobby's now, which nobody else knows of; its content stays.
         if unsafe { mem::mprotect(part(lobby, count), Prot::RW) }.is_ok() {
             taken = self.try_move_out(lobby, first, count, there).taken & there;
+            for (page, run) in runs(there & !taken & watched) {
+                let at = lobby + page as usize * PAGE_SIZE;
+                taken |= self.copy_from_lobby(at, Frame(first.0 + page), run) << page;
+            }
             let shared = there & !taken;
             if shared != 0 && self.sharing.begun {
                 let helped = self.unshare(lobby, shared);
                 taken |= self.try_move_out(lobby, first, count, helped).taken & helped;
             }
         }
-        let left = self.in_lobby(lobby, count) & there;
+        let left = self.in_lobby(lobby, count) & there & !(taken & watched);
         taken = (taken | there & !left) & !left;
         for (page, run) in runs(left) {
             let at = page as usize * PAGE_SIZE;
@@ -246,7 +259,7 @@ mod tests {
         for prot in [Prot::READ, Prot::empty(), Prot::READ | Prot::EXEC] {
             let Some((mut memory, place)) = managed(prot, |_| {}) else { return };
             for _ in 0..2 {
-                let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32);
+                let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32, 0);
                 assert_eq!(taken, Taken { taken: 0xffff, gone: 0 }, "{prot:?}");
                 assert_eq!(held(&memory), (1..=PAGES as u64).collect::<std::vec::Vec<_>>());
                 assert!((0..PAGES).all(|page| memory.is_missing(place.page(page))) && !memory.is_changed());
@@ -271,7 +284,7 @@ mod tests {
         };
         let Some((mut memory, place)) = managed(Prot::READ, hold) else { return };
         for _ in 0..2 {
-            let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32).taken;
+            let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32, 0).taken;
             assert_eq!(taken & 0b110_0000, 0, "{taken:#b}");
             for page in [5, 6] {
                 // SAFETY: the pages are there.
@@ -293,7 +306,7 @@ mod tests {
             return;
         }
         for _ in 0..2 {
-            let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32).taken;
+            let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32, 0).taken;
             assert_eq!(taken & 0b11_0000, 0, "{taken:#b}");
             assert!(mem::is_locked(place.page(4)..place.page(6)));
         }

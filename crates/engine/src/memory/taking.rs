@@ -49,22 +49,27 @@ impl Tried {
 }
 
 impl Memory {
-    /// Takes `count` (at most a block) pages at `address` into frames (holes) from `first` on.
-    pub fn take_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+    /// Takes `count` (at most a block) pages at `address` into frames (holes) from `first` on. Those that are
+    /// `watched`, by their bits, are protected and stay so while they are in view: a store would be told.
+    pub fn take_out(&mut self, address: usize, first: Frame, count: u32, watched: u64) -> Taken {
         let range = address..address + count as usize * PAGE_SIZE;
         if self.is_changing(&range) || self.sealed.touches(&range) {
             return Taken::default();
         }
         if self.can_move {
-            self.move_out(address, first, count)
+            self.move_out(address, first, count, watched)
         } else {
-            self.copy_out(address, first, count)
+            self.copy_out(address, first, count, watched)
         }
     }
 
-    fn move_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+    fn move_out(&mut self, address: usize, first: Frame, count: u32, watched: u64) -> Taken {
         let mut tried = self.try_learning_rights(address, first, count);
         let refused = bits(0, count) & !tried.taken & !tried.unfit;
+        if tried.settled && refused & watched != 0 {
+            self.copy_watched(address, first, refused & watched);
+        }
+        let refused = refused & !watched;
         if tried.settled && refused != 0 && self.sharing.may_help() {
             let helped = self.unshare(address, refused);
             let again = self.try_move_out(address, first, count, helped);
@@ -74,7 +79,7 @@ impl Memory {
         let mut result = self.find(address, first, count, &tried);
         let unfit = tried.unfit & !(result.taken | result.gone);
         if tried.settled && unfit != 0 && self.leading.may_help() {
-            let led = self.lead_unfit(address, first, unfit);
+            let led = self.lead_unfit(address, first, unfit, watched);
             self.leading.note(led != 0);
             result.taken |= led;
         }
@@ -101,9 +106,10 @@ impl Memory {
     }
 
     /// Takes pages out that cannot be moved since their mapping is not as staging is, run by run.
-    fn lead_unfit(&mut self, address: usize, first: Frame, unfit: u64) -> u64 {
+    fn lead_unfit(&mut self, address: usize, first: Frame, unfit: u64, watched: u64) -> u64 {
         let lead = |(page, run): (u32, u32)| {
-            self.lead_out(address + page as usize * PAGE_SIZE, Frame(first.0 + page), run) << page
+            let start = address + page as usize * PAGE_SIZE;
+            self.lead_out(start, Frame(first.0 + page), run, watched >> page) << page
         };
         runs(unfit).map(lead).fold(0, |all, taken| all | taken)
     }
@@ -242,9 +248,30 @@ impl Memory {
         done
     }
 
+    /// Copies those of the set `which` from `address` on, which are watched, into frames (holes), and drops
+    /// them. The kernel moves none that another process has, too. A store would make them this process's
+    /// own, and would be told as the program's. Who else refers to such a page keeps it as it is.
+    ///
+    /// *The story:* after a fork such pages were made this process's own by a store of the helper's. They
+    /// counted as stored to, and went to swap. Of 6144 that the program only read 1707 showed what their file
+    /// had held before somebody else wrote to it, for good; of those that may not be stored to each became a
+    /// mapping of its own (`torture file-fork-written`).
+    fn copy_watched(&mut self, address: usize, first: Frame, which: u64) {
+        let is_ready = self.started_helper().is_some_and(|helper| helper.is_idle());
+        let range = address..address + (u64::BITS - which.leading_zeros()) as usize * PAGE_SIZE;
+        if !is_ready || !self.protect(range.clone()) {
+            return;
+        }
+        let present = self.present(range).unwrap_or(0) & which;
+        let taken = self.copy_and_drop(address, first, present);
+        for (page, run) in runs(present & !taken) {
+            self.drop_frames(Frame(first.0 + page), run);
+        }
+    }
+
     /// The older kernels' sequence: protect, so that no store is lost; copy; drop; wake whoever
     /// stored meanwhile.
-    fn copy_out(&mut self, address: usize, first: Frame, count: u32) -> Taken {
+    fn copy_out(&mut self, address: usize, first: Frame, count: u32, watched: u64) -> Taken {
         let range = address..address + count as usize * PAGE_SIZE;
         let mut result = Taken::default();
         if !self.protect(range.clone()) {
@@ -252,24 +279,34 @@ impl Memory {
         }
         let Ok(present) = self.present(range.clone()) else { return result };
         result.gone = bits(0, count) & !present;
+        result.taken = self.copy_and_drop(address, first, present);
+        if result.taken == present {
+            self.program.wake(range).unwrap_or(());
+        } else {
+            // What stays can be stored to again.
+            for (page, run) in runs(bits(0, count) & !watched) {
+                let start = address + page as usize * PAGE_SIZE;
+                self.unprotect(start..start + run as usize * PAGE_SIZE);
+            }
+        }
+        result
+    }
+
+    /// Copies pages that are there and protected into frames that hold nothing, and drops them. Returns those
+    /// for which both was done.
+    fn copy_and_drop(&mut self, address: usize, first: Frame, present: u64) -> u64 {
+        let mut copied = 0;
         for (page, run) in runs(present) {
             let at = page as usize * PAGE_SIZE;
             let frame = self.frame_address(first) + at;
             // SAFETY: the frames were handed out for this and hold nothing.
             let bytes =
                 unsafe { core::slice::from_raw_parts_mut(frame as *mut u8, run as usize * PAGE_SIZE) };
-            let copied = self.read(bytes, address + at);
+            let done = self.read(bytes, address + at);
             // What could not be copied stays where it is.
-            result.taken |= bits(page, (copied / PAGE_SIZE) as u32);
+            copied |= bits(page, (done / PAGE_SIZE) as u32);
         }
-        result.taken &= self.drop_copied(address, result.taken);
-        if result.taken == present {
-            self.program.wake(range).unwrap_or(());
-        } else {
-            // What stays can be stored to again.
-            self.unprotect(range);
-        }
-        result
+        copied & self.drop_copied(address, copied)
     }
 
     /// Copies pages of the program that were there just now. Returns how many bytes, from the first.

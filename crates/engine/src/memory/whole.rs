@@ -172,12 +172,12 @@ mod tests {
     fn pages_leave_a_huge_page_for_themselves() {
         let Some((mut memory, start)) = filled() else { return };
         assert_eq!(memory.put_whole(start, PARTS, Manner::Sealed), PART);
-        let single = memory.take_out(start + 70 * PAGE_SIZE, Frame(3), 1);
+        let single = memory.take_out(start + 70 * PAGE_SIZE, Frame(3), 1, 0);
         assert_eq!((single.taken, single.gone), (1, 0));
         assert!(holds(memory.frame_address(Frame(3)) - 70 * PAGE_SIZE, 70) && !memory.is_huge(start));
         assert_eq!(memory.take_whole(start, PARTS), 70, "up to the page that left");
         assert!((71..PART).all(|page| holds(start, page)));
-        let rest = memory.take_out(start + 70 * PAGE_SIZE, Frame(PARTS.0 + 70), 50);
+        let rest = memory.take_out(start + 70 * PAGE_SIZE, Frame(PARTS.0 + 70), 50, 0);
         assert_eq!((rest.taken, rest.gone), (bits(1, 49), 1));
         let part = memory.frame_address(PARTS);
         assert!((0..120).all(|page| page == 70 || holds(part, page)));

@@ -7,6 +7,7 @@ use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{FaultyDisk, Setting};
 use crate::{Outcome, Test, ensure, packages};
 
+const AUDITS: &str = include_str!("citizens/audits.c");
 const BEHIND: &str = include_str!("citizens/behind.c");
 const BLOCKS: &str = include_str!("citizens/blocks.c");
 const FIXED: &str = include_str!("citizens/fixed.c");
@@ -25,6 +26,7 @@ const LOST: &str = include_str!("citizens/lost.c");
 const LOWERED: &str = include_str!("citizens/lowered.c");
 const NESTED: &str = include_str!("citizens/nested.c");
 const ODD: &str = include_str!("citizens/odd.c");
+const GREETS: &str = include_str!("citizens/greets.c");
 const OWN_HOOKS: &str = include_str!("citizens/own-hooks.c");
 const QUIET: &str = include_str!("citizens/quiet.c");
 const RACING: &str = include_str!("citizens/racing.c");
@@ -98,10 +100,22 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::small-stack", small_stack),
         Test::new("citizens::own-environment", own_environment),
         Test::new("citizens::odd-calls", odd_calls),
+        Test::new("citizens::audited", audited),
     ]
 }
 
 /// *The stories:* exec with an environment that cannot be read was SIGSEGV, getrlimit to nowhere succeeded;
+/// *The story:* the library of LD_AUDIT has a libc of its own, whose memory came to lie directly behind the
+/// agent's data. The kernel made one mapping of it and their end. All of it was managed, and the agent waited
+/// for itself: five of five runs hung.
+fn audited(context: &Context) -> Outcome {
+    let library = packages::compile(context, "audits", AUDITS, &["-shared", "-fPIC"])?;
+    let program = packages::compile(context, "greets", GREETS, &[])?;
+    let launch = Launch::new(context, "citizens-audited", "env");
+    let launch = launch.args([format!("LD_AUDIT={}", library.display())]).args([&program]);
+    launch.ram(20 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
+}
+
 /// mmap of a file with a length that has no whole pages ended the program; and so did the hooks' own look at
 /// the clock where the program may not read the processor's counter.
 fn odd_calls(context: &Context) -> Outcome {

@@ -35,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::shared-memory", shared_memory),
         Test::new("trees::seventy", seventy),
         Test::new("trees::many-small", many_small),
+        Test::new("trees::two-that-fit", two_that_fit),
         Test::new("trees::redis-saves-in-plenty", |context| real::saves(context, 300 * MIB)),
         Test::new("trees::other-user", |context| {
             wrapped(context, "other-user", &["setpriv", "--reuid", "65534", "--clear-groups"])
@@ -424,6 +425,28 @@ fn turns(context: &Context) -> Outcome<Verdict> {
     let (read, all) = (sum("vmstat", "pswpin") + sum("vmstat", "zswpin"), 3 * LAPS * 40 * MIB / 4096);
     ensure!(read < all / 2, "{}", finished.complain(&format!("{read} of {all} pages were read")));
     Ok(verdict)
+}
+
+/// *The story:* whoever grew fast beside another one kept an eighth of the budget free for more of that, of
+/// the 16th that it might have above what it held. It paged itself out: 60 MiB in 100M held 24, and 58 to 79
+/// were on swap.
+fn two_that_fit(context: &Context) -> Outcome<Verdict> {
+    let (worker, idler) =
+        (worker(context, "trees-worker", &[])?, packages::compile(context, "trees-idler", IDLER, &[])?);
+    for (idle, busy, ram) in [(20, 40, 100), (8, 50, 100), (30, 30, 80)] {
+        let script = format!("$0 {idle} 2 & sleep 0.3; $1 {busy} 4; wait");
+        let launch = Launch::new(context, format!("trees-two-{idle}-{busy}"), "/bin/sh").timeout(60);
+        let launch = launch.args(["-c", &script, &text(&idler), &text(&worker)]);
+        let finished = launch.ram(ram * MIB).run()?;
+        let report = finished.succeeded()?.report()?;
+        let written = report["vmstat"]["pswpout"].as_u64().unwrap_or(u64::MAX);
+        ensure!(
+            written == 0,
+            "{}",
+            finished.complain(&format!("{written} pages were written, {idle} and {busy}"))
+        );
+    }
+    Ok(Verdict(None))
 }
 
 /// Where none of them can have what it wants turns are taken.

@@ -110,6 +110,12 @@ impl Purse {
         (share + free).min(self.limit()).min(self.total)
     }
 
+    /// What there is for it beyond what it is `allowed`, should others who grow take as much.
+    #[must_use]
+    pub fn spare(&self, allowed: u64) -> u64 {
+        self.reach().saturating_sub(allowed) / u64::from(self.sharers())
+    }
+
     /// What is left to what can be paged, beside `fixed` bytes that cannot. Zero: there is no need of it.
     #[must_use]
     pub fn floor(&self, fixed: u64) -> u64 {
@@ -236,6 +242,7 @@ mod tests {
         assert!(sort.is_alone());
         assert_eq!(sort.follow(60 * MIB, TOTAL, 0), 98 * MIB);
         assert!(!shell.is_alone());
+        assert_eq!((sort.spare(60 * MIB), shell.spare(2 * MIB)), (38 * MIB, 0), "it has taken all there is");
     }
 
     /// *The story:* each process had the whole budget: make -j4 held 607 MiB of 150.

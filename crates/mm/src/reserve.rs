@@ -53,6 +53,17 @@ impl Reserve {
         self.least_bytes().max(self.burst)
     }
 
+    /// What is kept free where so much is there for whoever grows.
+    ///
+    /// *The story:* a program of 60 MiB in 100M that had a neighbour grew by 29 MiB at once. It might have a
+    /// 16th above what it held, and an eighth was kept free of that: so pages left, it held less, and might
+    /// have less at the next look, a millisecond later. It ended with 2 MiB, beside 76 that nobody had
+    /// (`trees::two-that-fit`).
+    #[must_use]
+    pub fn beside(&self, spare: u64) -> u64 {
+        self.bytes().saturating_sub(spare).max(self.least_bytes())
+    }
+
     /// What is kept free of it when nothing has grown for a while.
     #[must_use]
     pub fn least_bytes(&self) -> u64 {
@@ -81,6 +92,14 @@ mod tests {
             reserve.observe(0, halves * HALVES_NS + 1);
         }
         assert_eq!(reserve.bytes(), MIB);
+    }
+
+    #[test]
+    fn what_is_free_anyway_need_not_be_kept_free() {
+        let mut reserve = Reserve::new(100 * MIB);
+        reserve.observe(29 * MIB, 0);
+        let kept = [0, 5 * MIB, 50 * MIB].map(|spare| reserve.beside(spare));
+        assert_eq!(kept, [25 * MIB / 2, 15 * MIB / 2, MIB]);
     }
 
     #[test]

@@ -628,7 +628,7 @@ impl Manager<'_> {
         }
         self.engine.report().sample_files_kept(kept);
         offer_room(self.agent.purse.reach(), used);
-        let unpaged = stray - books + self.reserve.bytes() + kept;
+        let unpaged = stray - books + self.reserve.beside(self.agent.purse.spare(allowed)) + kept;
         let floor = self.agent.purse.floor(stray - books).max(self.reserve.least_bytes());
         let budget = self.in_steps(aside::frames(allowed.saturating_sub(unpaged).max(floor)));
         if self.approach(budget) {
@@ -707,10 +707,11 @@ impl Manager<'_> {
         }
         let most = ram / HEADROOM_SHARE;
         // Without that it would page to have it.
-        let kept =
-            self.reserve.bytes() + (self.engine.mm().frames_kept() + BUDGET_STEP) as u64 * PAGE_SIZE as u64;
+        let frames = (self.engine.mm().frames_kept() + BUDGET_STEP) as u64 * PAGE_SIZE as u64;
+        let least = self.reserve.least_bytes();
+        let burst = self.reserve.bytes() - least;
         let lead = self.agent.growth.lead_bytes();
-        held + (kept + lead.max(most / u64::from(purse.sharers()))).min(most)
+        held + least + frames + (burst + lead.max(most / u64::from(purse.sharers()))).min(most)
     }
 
     /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due:

@@ -288,6 +288,60 @@ pub fn forks(context: &mut Context) -> Outcome {
     Ok(())
 }
 
+/// `file-fork-written`: children have mapped files that nobody stores to, which leave and come meanwhile. Then
+/// somebody writes to the file: what is mapped shows that, and is in no more pieces than before.
+///
+/// *The story:* what the kernel does not move, as a child has it, too, was made this process's own by a store.
+/// It counted as stored to: up to 1707 of 6144 pages showed what the file had held before, for good. Where
+/// nobody may store each page became a mapping of its own, 239 in place of 53.
+pub fn fork_written(context: &mut Context) -> Outcome {
+    let file = Scratch::new(context, size(context))?;
+    let read_only = file.map(size(context), libc::PROT_READ, SHARED)?;
+    let private = file.map(size(context), RW, PRIVATE)?;
+    let check = |what: &str| -> Outcome {
+        check_all(&private, what)?;
+        check_all(&read_only, what)
+    };
+    check("before")?;
+    let mappings = || std::fs::read_to_string("/proc/self/maps").map(|maps| maps.lines().count());
+    let before = mappings()?;
+    for _ in 0..3 {
+        let child = fork(|| check("in a child"))?;
+        check("beside a child")?;
+        child.succeed("a child")?;
+    }
+    let after = mappings()?;
+    ensure!(after <= before + PIECES_MORE, "{after} mappings after forks, {before} before");
+    let writer = fork(|| {
+        let file = OpenOptions::new().write(true).open(&file.path)?;
+        let mut bytes = vec![0; MIB];
+        for offset in (0..size(context)).step_by(MIB) {
+            pattern::bytes(SEED + 1, offset, &mut bytes);
+            file.write_all_at(&bytes, offset as u64)?;
+        }
+        Ok(())
+    })?;
+    writer.succeed("who writes")?;
+    let old = |memory: &Memory| {
+        let is_old = |page: &usize| memory.word(*page, 7).load(Relaxed) == pattern::word(SEED, *page, 7);
+        (0..memory.pages()).filter(is_old).count()
+    };
+    let begun = std::time::Instant::now();
+    while old(&private) + old(&read_only) > 0 {
+        let counts = (old(&private), old(&read_only));
+        ensure!(begun.elapsed() < SEEN_WITHIN, "{counts:?} pages show what the file had");
+    }
+    for memory in [&private, &read_only] {
+        pattern::check_pages(memory, 0..memory.pages(), SEED + 1, "after the writer")?;
+    }
+    Ok(())
+}
+
+/// Mappings of the allocator's, and the like.
+const PIECES_MORE: usize = 32;
+/// What somebody else has written is seen at the next look, where there is no lease.
+const SEEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// `file-fork-unheard`: bare forks while a thread walks through mapped files, so that pages come into
 /// view all the time. The child sees the file, and what its parent had stored; what the agent cannot
 /// give it raises SIGBUS. *The story:* what was read ahead between the reading of such a fork and its

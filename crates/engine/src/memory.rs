@@ -140,6 +140,7 @@ pub(crate) struct Memory {
 const NEEDED: Features = Features::EVENT_REMAP
     .union(Features::EVENT_REMOVE)
     .union(Features::EVENT_UNMAP)
+    .union(Features::THREAD_ID)
     .union(Features::PAGEFAULT_FLAG_WP);
 
 impl Memory {

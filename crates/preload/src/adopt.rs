@@ -239,6 +239,12 @@ impl Adopter {
         true
     }
 
+    /// The mapping at an address; 0..0: there is none.
+    pub fn mapping_at(&mut self, address: usize) -> AddressRange {
+        let asked = self.maps.query(address, false, &mut self.buffer, |vma| vma.range());
+        asked.ok().flatten().unwrap_or(0..0)
+    }
+
     /// Manages the mapping at `address`, where a thread waited although no region is known: the
     /// kernel extended a registered mapping (mremap), or cut one so that what is left is no
     /// candidate any more, or it was registered and not taken yet.

@@ -8,6 +8,7 @@ mod borrowing;
 mod dropping;
 mod enlisting;
 mod forking;
+pub mod growing;
 mod halting;
 mod judging;
 mod lacking;
@@ -55,6 +56,7 @@ pub use enlisting::{
     Beginning, Mission, enlist, forget_place, has_elder, path, stays_away, tell_failure, tree,
 };
 use forking::Linger;
+use growing::Growing;
 use halting::Halt;
 use leaving::leave;
 
@@ -360,6 +362,7 @@ impl Agent {
             returns_until: 0,
             returned: 0,
             reserve: Reserve::new(ram),
+            growing: Growing::none(),
             takes_from: 0,
             drops_from: 0,
             excess: None,
@@ -474,6 +477,7 @@ struct Manager<'a> {
     /// ... from this address on.
     returned: usize,
     reserve: Reserve,
+    growing: Growing,
     /// What the kernel keeps could not be taken, and is not tried to be before then.
     takes_from: u64,
     /// Where dropping goes on.
@@ -569,6 +573,7 @@ impl Manager<'_> {
         let is_awaited = fresh::is_awaited(asked);
         merging::stop();
         self.serve_files();
+        self.growing.look();
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
         let mut kept = kept::resident(shared_bytes);
         self.engine.report().sample_resident(resident + kept, shared_bytes - kept);

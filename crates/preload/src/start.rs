@@ -262,4 +262,5 @@ pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(veto::range());
     visit(THREAD.get());
     visit(speaker::range());
+    visit(agent::growing::range());
 }

@@ -34,6 +34,7 @@ pub mod secret;
 pub mod socket;
 pub mod text;
 pub mod thread;
+pub mod thread_call;
 pub mod through;
 pub mod uffd;
 pub mod uring;

@@ -68,6 +68,12 @@ pub fn mremap(address: usize, old: usize, new: usize, flags: i32, target: usize)
     Ok(result as usize)
 }
 
+/// The same past libc and whatever stands before it.
+pub fn mremap_unheard(address: usize, old: usize, new: usize, flags: i32, target: usize) -> Outcome<usize> {
+    // SAFETY: as above.
+    check("mremap", unsafe { libc::syscall(libc::SYS_mremap, address, old, new, flags, target) } as isize)
+}
+
 /// `mprotect(2)`.
 pub fn mprotect(address: usize, len: usize, protection: i32) -> Outcome {
     // SAFETY: changes access to a range that the caller owns; a fault that follows is one that the

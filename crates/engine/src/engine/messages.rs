@@ -50,6 +50,21 @@ impl Engine {
         self.view.program.wake(page..page + PAGE_SIZE);
     }
 
+    /// Whoever waits at an address that nothing is known of touches it again.
+    pub fn let_touch_again(&mut self, page: usize) {
+        self.view.program.wake(page..page + PAGE_SIZE);
+    }
+
+    /// Nothing of a range that is not managed is told any more, and whoever waits there goes on: the kernel
+    /// fills it.
+    ///
+    /// # Safety
+    /// Nobody has touched it: zeroes are right.
+    pub unsafe fn leave_to_kernel(&mut self, range: AddressRange) {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.view.program.unregister(range) };
+    }
+
     /// Handles the changes that the kernel has reported, and tells the ranges where mappings ended,
     /// moved away or arrived.
     pub fn handle_changes_telling(&mut self, replaced: &mut impl FnMut(AddressRange)) {
@@ -79,7 +94,9 @@ impl Engine {
 
     pub(super) fn handle(&mut self, message: Message) {
         match message {
-            Message::Fault { address, write, wp, .. } => self.fault(address & !(PAGE_SIZE - 1), write, wp),
+            Message::Fault { address, write, wp, thread_id, .. } => {
+                self.fault(address & !(PAGE_SIZE - 1), write, wp, thread_id);
+            }
             Message::Remove { start, end } => {
                 self.forget_stores(&(start..end));
                 self.discards.note(start..end, clock::monotonic_ns());
@@ -113,14 +130,14 @@ impl Engine {
         }
     }
 
-    fn fault(&mut self, address: usize, write: bool, wp: bool) {
+    fn fault(&mut self, address: usize, write: bool, wp: bool, thread: u32) {
         if self.doorbells.contains(&address) {
             self.notices.push_back(Notice::Doorbell(address));
             return;
         }
         let vpn = vpn(address);
         if !self.mm.manages(PROGRAM, vpn, vpn.offset(1)) {
-            self.notices.push_back(Notice::Unknown { address, write });
+            self.notices.push_back(Notice::Unknown { address, write, thread });
             return;
         }
         if wp && self.file_store(address) {

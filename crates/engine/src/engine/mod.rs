@@ -75,6 +75,8 @@ pub enum Notice {
         address: usize,
         /// It wants to store there.
         write: bool,
+        /// The thread, by its own number.
+        thread: u32,
     },
     /// A thread rings at this doorbell; it waits until [`Engine::answer_doorbell`].
     Doorbell(usize),

@@ -37,8 +37,12 @@ impl Manager<'_> {
 
     fn judge(&mut self, notice: Notice) {
         match notice {
-            Notice::Unknown { address, write } => {
+            Notice::Unknown { address, write, thread } => {
                 if !self.adopter.adopt_grown(&mut self.engine, address) {
+                    let mapping = |page| self.adopter.mapping_at(page);
+                    if self.growing.lets_go(&mut self.engine, address, thread, mapping) {
+                        return;
+                    }
                     let own = own_ranges(&self.engine);
                     let _ = self.adopter.adopt_at(&mut self.engine, address, own);
                 }

@@ -159,6 +159,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "advice-race" Holds advice::race, "advice racing with loads and stores";
     "brk" Holds process::brk, "the break up and down";
     "mlock" Exceeded process::mlock, "cold and warm memory locked";
+    "mlock-grows" Exceeded process::mlock_grows, "locked memory that grows as it moves";
     "mlockall" Exceeded process::mlock_all, "all memory locked, more mapped later";
     "own-faults" Exceeded own_faults::run, "a userfaultfd of the program's own";
     "own-moves" Exceeded own_faults::moves, "memory that the program moves with a userfaultfd of its own";

@@ -78,6 +78,42 @@ pub fn mlock(context: &mut Context) -> Outcome {
     pattern::check_pages(&fresh, 0..fresh.pages(), SEED, "mapped locked")
 }
 
+/// `mlock-grows`: cold memory that was locked moves, and grows by more than moves: zeroes, locked as well.
+///
+/// *The story:* the kernel fills what it grows by before it tells of the move, and refused whatever would
+/// have answered that. The thread waited for ever, and all who touched what was out did, too.
+pub fn mlock_grows(context: &mut Context) -> Outcome {
+    const MOVED: usize = MIB / 8;
+    const GROWN: usize = 4 * MIB;
+    const FIRST: usize = 512;
+    let calls = [sys::mremap, sys::mremap_unheard];
+    for (call, flags) in calls.iter().flat_map(|call| [(call, libc::MREMAP_FIXED), (call, 0)]) {
+        let memory = Memory::map(8 * MIB)?;
+        pattern::fill_pages(&memory, 0..memory.pages(), SEED);
+        context.cool(&memory)?;
+        sys::mlock(memory.page(FIRST), MOVED)?;
+        context.press()?;
+        let (target, len) = Memory::map(MOVED + GROWN)?.forget();
+        sys::munmap(target, len)?;
+        let new = call(memory.page(FIRST), MOVED, len, flags | libc::MREMAP_MAYMOVE, target)?;
+        let moved = Memory::adopt(new, len);
+        let kept = MOVED / PAGE;
+        for page in 0..kept {
+            pattern::check_page(&moved, page, SEED, FIRST + page, "moved")?;
+        }
+        pattern::check_zero(&moved, kept..moved.pages(), "what it grew by")?;
+        let resident = sys::resident_pages(new, len)?;
+        ensure!(resident == moved.pages(), "{resident} of {} locked pages are in RAM", moved.pages());
+        pattern::fill_pages(&moved, 0..moved.pages(), SEED + 1);
+        context.press()?;
+        pattern::check_pages(&moved, 0..moved.pages(), SEED + 1, "stored to since")?;
+        pattern::check_pages(&memory, 0..FIRST, SEED, "before what moved")?;
+        moved.unmap()?;
+        memory.unmap()?;
+    }
+    Ok(())
+}
+
 /// `closeall`: the program closes every descriptor, by a loop and by close_range, and goes on;
 /// numbers that it opens afterwards start where they should.
 pub fn close_all(context: &mut Context) -> Outcome {

@@ -93,8 +93,8 @@ pub fn mlock_grows(context: &mut Context) -> Outcome {
         context.cool(&memory)?;
         sys::mlock(memory.page(FIRST), MOVED)?;
         context.press()?;
-        let (target, len) = Memory::map(MOVED + GROWN)?.forget();
-        sys::munmap(target, len)?;
+        // Nobody else's addresses.
+        let (target, len) = Memory::map_with(MOVED + GROWN, libc::PROT_NONE, PRIVATE)?.forget();
         let new = call(memory.page(FIRST), MOVED, len, flags | libc::MREMAP_MAYMOVE, target)?;
         let moved = Memory::adopt(new, len);
         let kept = MOVED / PAGE;
@@ -110,6 +110,9 @@ pub fn mlock_grows(context: &mut Context) -> Outcome {
         pattern::check_pages(&memory, 0..FIRST, SEED, "before what moved")?;
         moved.unmap()?;
         memory.unmap()?;
+        if flags == 0 {
+            sys::munmap(target, len)?;
+        }
     }
     Ok(())
 }

@@ -29,6 +29,7 @@ mod sealing;
 mod sharing;
 mod syncing;
 mod whole;
+mod wiping;
 mod zeroes;
 
 use alloc::collections::VecDeque;
@@ -164,6 +165,7 @@ pub struct Engine {
     is_paused: bool,
     whole: whole::Whole,
     heirs: heirs::Heirs,
+    wiping: wiping::Wiping,
 }
 
 impl Engine {
@@ -218,6 +220,7 @@ impl Engine {
             is_paused: false,
             whole: whole::Whole::default(),
             heirs: heirs::Heirs::default(),
+            wiping: wiping::Wiping::default(),
         }
     }
 
@@ -379,6 +382,7 @@ impl Engine {
         self.close_emptied(now);
         self.reopen_areas(now);
         self.look_for_guards(now);
+        self.wiping.may_be();
         self.feed(Event::Tick);
         self.look_at_files();
         self.read_foreseen();

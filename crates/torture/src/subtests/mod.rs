@@ -205,6 +205,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
     "fork-marks" Exceeded marks::run, "memory that is marked MADV_DONTFORK goes or moves";
+    "fork-wiped" Exceeded marks::wiped, "memory that is marked MADV_WIPEONFORK, by every form of fork";
     "cost-read-only" Holds costs::read_only, "twice the budget read-only, against a plain load";
     "cost-grows-down" Holds costs::grows_down, "a mapping that grows by twice the budget, against a plain load";
     "cost-locked" Exceeded costs::locked, "twice the budget locked, half of it out, against a plain load";

@@ -15,6 +15,7 @@ mod budget;
 mod children;
 mod claiming;
 mod compress;
+mod ends;
 mod files;
 mod foreseeing;
 mod fork;
@@ -166,6 +167,8 @@ pub struct Engine {
     whole: whole::Whole,
     heirs: heirs::Heirs,
     wiping: wiping::Wiping,
+    /// Who touches what lies behind the end of a file.
+    behind: Vec<ends::Behind>,
 }
 
 impl Engine {
@@ -221,6 +224,7 @@ impl Engine {
             whole: whole::Whole::default(),
             heirs: heirs::Heirs::default(),
             wiping: wiping::Wiping::default(),
+            behind: Vec::new(),
         }
     }
 
@@ -385,6 +389,7 @@ impl Engine {
         self.wiping.may_be();
         self.feed(Event::Tick);
         self.look_at_files();
+        self.answer_behind();
         self.read_foreseen();
         self.size_pool();
         let packed = self.compressed.stats();

@@ -232,6 +232,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-many-holes" Exceeded file_changes::many_holes, "a mapped file with many holes";
     "file-taken-over" Exceeded file_changes::taken_over, "memory in place of a mapped file that is locked";
     "file-regrown" Exceeded file_changes::regrown, "a mapped file is cut and grows again";
+    "file-regrown-at-once" Exceeded file_changes::regrown_at_once, "the same, touched at that moment";
     "file-refused" Exceeded file_calls::refused, "flags, descriptors and ranges that the kernel refuses";
     "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
     "file-locked" Exceeded file_hazards::locked, "mapped files in a process that locks all it maps";

@@ -44,6 +44,8 @@ pub(crate) enum Heard {
 pub(crate) struct Child {
     uffd: Uffd,
     changes: Vec<Change>,
+    /// What shows zeroes in it, where its parent had it, in order: that was marked MADV_WIPEONFORK.
+    wiped: Vec<AddressRange>,
     /// Places that it moved something away from whose end is not told yet, and those of them that something
     /// else was moved to before it was: that end is not the end of the latter. See `memory/changes.rs`.
     owed: Vec<AddressRange>,
@@ -53,8 +55,24 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    pub fn new(uffd: Uffd) -> Self {
-        Child { uffd, changes: Vec::new(), owed: Vec::new(), taken: Vec::new(), gone: false }
+    /// Nothing is given of what is `wiped`.
+    pub fn new(uffd: Uffd, wiped: Vec<AddressRange>) -> Self {
+        Child { uffd, changes: Vec::new(), wiped, owed: Vec::new(), taken: Vec::new(), gone: false }
+    }
+
+    /// Does what was at an address when it was made show zeroes in it?
+    pub fn is_wiped(&self, address: usize) -> bool {
+        self.next_wiped(address).is_some_and(|range| range.start <= address)
+    }
+
+    /// How many of these bytes come before the next that is.
+    fn before_wiped(&self, address: usize, bytes: usize) -> usize {
+        let next = self.next_wiped(address);
+        next.map_or(bytes, |next| bytes.min(next.start.saturating_sub(address)))
+    }
+
+    fn next_wiped(&self, address: usize) -> Option<&AddressRange> {
+        self.wiped.get(self.wiped.partition_point(|range| range.end <= address))
     }
 
     /// Gives it the `pages` pages that were at `address` when it was made; at `source` is what they
@@ -83,11 +101,12 @@ impl Child {
         let bytes = pages as usize * PAGE_SIZE;
         let (mut done, mut tries) = (0, 0);
         while done < bytes && !self.gone {
-            let Some(at) = self.place(address + done) else {
+            let kept = self.before_wiped(address + done, bytes - done);
+            let Some(at) = self.place(address + done).filter(|_| kept > 0) else {
                 done += PAGE_SIZE;
                 continue;
             };
-            let len = if self.changes.is_empty() { bytes - done } else { PAGE_SIZE };
+            let len = if self.changes.is_empty() { kept } else { PAGE_SIZE };
             let Err(Partial { done: some, errno }) = act(&self.uffd, at, done, len) else {
                 done += len;
                 continue;
@@ -195,8 +214,8 @@ impl Child {
             }
             Message::Fork { fd } => {
                 let changes = self.changes.clone();
-                let (owed, taken) = (self.owed.clone(), self.taken.clone());
-                born.push(Child { uffd: Uffd::received(fd), changes, owed, taken, gone: false });
+                let (wiped, owed, taken) = (self.wiped.clone(), self.owed.clone(), self.taken.clone());
+                born.push(Child { uffd: Uffd::received(fd), changes, wiped, owed, taken, gone: false });
             }
             _ => {}
         }

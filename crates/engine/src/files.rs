@@ -311,6 +311,11 @@ impl Mapped {
         }
     }
 
+    /// Does whoever wants to write to it wait for a lease?
+    pub fn is_leased(&self) -> bool {
+        self.source.program.as_ref().is_some_and(|program| program.leased && program.is_local)
+    }
+
     /// Are stores to its pages told before they are made?
     pub fn is_protected(&self) -> bool {
         self.is_protected

@@ -11,6 +11,7 @@
 
 mod changes;
 mod file_pages;
+mod forks;
 mod frames;
 mod guards;
 mod lobby;
@@ -34,6 +35,7 @@ use crate::helper::Helper;
 use crate::huge::PART;
 use crate::staging::BLOCK;
 use changes::Changes;
+use forks::Forks;
 pub(crate) use frames::{is_zero, words_of};
 use guards::Guards;
 use lobby::Lobby;
@@ -101,9 +103,7 @@ pub(crate) struct Memory {
     /// handled before any fault: a fault only says that a thread waits, and what it finds is
     /// decided by the changes.
     changes: Changes,
-    /// When the first fork of those was read that are not handled, or if there is none the last that was, as
-    /// /proc has moments. The kernel makes the child after that.
-    fork_read_ns: u64,
+    forks: Forks,
     /// The ranges of the change that is being handled: until that is done it concerns transfers
     /// like one to come.
     handling: [AddressRange; 2],
@@ -191,7 +191,7 @@ impl Memory {
             zeroes: zeroes()?,
             bounce: frames(BOUNCE as usize + 2)?,
             changes: Changes::default(),
-            fork_read_ns: 0,
+            forks: Forks::default(),
             faults: VecDeque::with_capacity(MESSAGES),
             buffer: Box::new([RawMsg::default(); MESSAGES]),
             handling: [0..0, 0..0],
@@ -314,6 +314,7 @@ impl Memory {
 
     fn read_some(&mut self, most: usize) -> bool {
         let was_forked = self.is_forked();
+        self.forks.begin_reading();
         let buffer = &mut self.buffer[..most];
         let count = match self.program.read_messages(buffer) {
             // It would be so for ever, and whoever forked would wait for ever.
@@ -326,15 +327,8 @@ impl Memory {
                 _ => self.changes.push(message),
             }
         }
-        if !was_forked && self.is_forked() {
-            self.fork_read_ns = clock::boottime_ns();
-        }
+        self.note_read(was_forked);
         count > 0
-    }
-
-    /// When it was read of the fork that is being handled, or of one before it.
-    pub fn fork_read_ns(&self) -> u64 {
-        self.fork_read_ns
     }
 
     /// The faults that were read and not handled, the oldest first.
@@ -363,11 +357,6 @@ impl Memory {
     fn is_changing(&self, range: &AddressRange) -> bool {
         self.handling.iter().any(|part| overlap(part, range))
             || self.changes.queue().iter().any(|message| concerns(message, range))
-    }
-
-    /// Was a fork read of and not handled?
-    fn is_forked(&self) -> bool {
-        self.changes.queue().iter().any(|message| matches!(message, Message::Fork { .. }))
     }
 
     /// Refuses transfers in these ranges until [`Memory::handled`]: the pages have moved, the books

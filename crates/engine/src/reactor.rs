@@ -45,6 +45,7 @@ impl Reactor {
     /// is readable or until `deadline`.
     pub fn turn(&mut self, engine: &mut Engine, deadline: Nanos, bell: Option<&Bell>) {
         let busy = engine.crank();
+        engine.answer_behind();
         let now = clock::monotonic_ns();
         if busy {
             if now > self.busy_until {

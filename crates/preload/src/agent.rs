@@ -48,7 +48,7 @@ use crate::nap::Nap;
 use crate::settings;
 use crate::sight::Sight;
 use crate::urgency::Urgency;
-use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, merging, message, retire};
+use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, merging, message, retire, withheld};
 
 use borrowing::Borrowing;
 use enlisting::place_of;
@@ -316,6 +316,7 @@ impl Agent {
         engine.watch_lending(lend::lent(), core::mem::take(&mut self.pipes));
         engine.watch_rings(lend::rings());
         engine.watch_guards(guards::installed());
+        engine.watch_wiping(withheld::wiped(), fork::heard());
         if let Some(memory) = &memory {
             engine.read_by(memory.clone());
             engine.watch_threads(memory.clone(), crate::joining::words());

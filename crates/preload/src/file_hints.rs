@@ -9,13 +9,13 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use linux_raw_sys::general::{
     __NR_madvise, MADV_FREE, MADV_HUGEPAGE, MADV_MERGEABLE, MADV_NOHUGEPAGE, MADV_NORMAL, MADV_RANDOM,
-    MADV_SEQUENTIAL, MADV_WILLNEED,
+    MADV_SEQUENTIAL, MADV_WILLNEED, MADV_WIPEONFORK,
 };
 use overspill_engine::file_table::FileRange;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, file};
 
 use crate::files::{self, Wish};
-use crate::{huge, kept};
+use crate::{huge, kept, withheld};
 
 /// A descriptor's bytes are needed soon: those of its mappings that are managed are asked of the agent,
 /// what is between them of the `kernel`. `None`: all of it is the kernel's to hear.
@@ -166,6 +166,7 @@ fn is_known(advice: u32) -> bool {
             | MADV_RANDOM
             | MADV_SEQUENTIAL
             | MADV_FREE
+            | MADV_WIPEONFORK
             | MADV_HUGEPAGE
             | MADV_NOHUGEPAGE
             | MADV_MERGEABLE
@@ -192,7 +193,10 @@ fn tell(start: usize, end: usize, advice: u32) -> Result<(), Errno> {
             let _ = files::ask(Wish::Advise((start, end), advice));
         }
         // As for any mapping of a file.
-        MADV_FREE => return Err(Errno::INVAL),
+        //
+        // *The story:* the kernel was asked, for which this is anonymous memory. MADV_WIPEONFORK succeeded,
+        // and a child had zeroes for what had been stored (`torture file-advice`).
+        MADV_FREE | MADV_WIPEONFORK => return Err(Errno::INVAL),
         _ => {}
     }
     Ok(())
@@ -202,6 +206,7 @@ fn tell_kernel(start: usize, end: usize, advice: i32) -> Result<(), Errno> {
     if advice as u32 == MADV_HUGEPAGE {
         huge::note();
     }
+    withheld::note_advice(advice);
     // SAFETY: it is what the program has called, for a part of its range.
     unsafe { overspill_sys::call(__NR_madvise, [start, end - start, advice as usize, 0, 0, 0]).map(drop) }
 }

@@ -54,6 +54,8 @@ static SETTLED: AtomicU32 = AtomicU32::new(0);
 const LOOK_NS: u64 = 10_000_000;
 /// How long who wants all in does.
 const REST_NS: u64 = 100_000;
+/// Odd while the agent reads, or has read, of a fork that it has not handled: see [`outwait_heard`].
+static HEARD: AtomicU32 = AtomicU32::new(0);
 /// Address of the pages by which a child asks for what it inherits.
 static MAILBOX: AtomicUsize = AtomicUsize::new(0);
 /// In a child that is to ask: those of its parent; else 0.
@@ -268,6 +270,21 @@ fn outwait_child() {
     }
 }
 
+/// Odd while the agent reads, or has read, of a fork that it has not handled.
+pub fn heard() -> &'static AtomicU32 {
+    &HEARD
+}
+
+/// Waits while the agent handles a fork that it has read of: its maker may be the caller, who has made it by
+/// the bare instruction, and is about to change what the child of that was to get.
+pub fn outwait_heard() {
+    let (generation, seen) = (GENERATION.load(SeqCst), HEARD.load(SeqCst));
+    let lasts = || HEARD.load(SeqCst) == seen && GENERATION.load(SeqCst) == generation;
+    while seen % 2 == 1 && lasts() && MANAGING.load(SeqCst) && is_ours() {
+        rest();
+    }
+}
+
 /// So many were made and are waited for.
 pub fn made() -> u32 {
     MADE.load(SeqCst)
@@ -314,6 +331,7 @@ fn begin_anew() {
     FORKS.store(0, SeqCst);
     MADE.store(0, SeqCst);
     SETTLED.store(0, SeqCst);
+    HEARD.store(0, SeqCst);
     GENERATION.fetch_add(1, SeqCst);
     files::in_child();
     parent::in_child();

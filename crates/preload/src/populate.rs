@@ -9,10 +9,10 @@ use core::ffi::{c_int, c_void};
 use core::mem::ManuallyDrop;
 
 use linux_raw_sys::general::{
-    __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_MERGEABLE,
-    MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_32BIT, MAP_ANONYMOUS,
-    MAP_FIXED, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, MAP_TYPE, PROT_EXEC,
-    PROT_READ, PROT_WRITE,
+    __NR_madvise, __NR_mmap, MADV_COLLAPSE, MADV_DOFORK, MADV_DONTFORK, MADV_HUGEPAGE, MADV_KEEPONFORK,
+    MADV_MERGEABLE, MADV_POPULATE_READ, MADV_POPULATE_WRITE, MADV_WILLNEED, MADV_WIPEONFORK, MAP_32BIT,
+    MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_POPULATE, MAP_PRIVATE, MAP_TYPE,
+    PROT_EXEC, PROT_READ, PROT_WRITE,
 };
 
 use overspill_sys::mem::{self, Advice};
@@ -57,7 +57,7 @@ pub fn advise(address: usize, len: usize, advice: c_int, call: impl Fn(usize, us
     if advice == guards::INSTALL {
         return guards::install(address, len, || call(address, len) as isize) as c_int;
     }
-    if [MADV_DONTFORK, MADV_DOFORK, MADV_WIPEONFORK].contains(&(advice as u32)) {
+    if [MADV_DONTFORK, MADV_DOFORK, MADV_WIPEONFORK, MADV_KEEPONFORK].contains(&(advice as u32)) {
         // Of a page in part the kernel marks all.
         let end = address.saturating_add(len).checked_next_multiple_of(PAGE_SIZE).unwrap_or(usize::MAX);
         return withheld::note(advice, address..end, || call(address, len));

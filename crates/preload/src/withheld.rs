@@ -12,11 +12,11 @@ use core::ffi::c_int;
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use linux_raw_sys::general::{MADV_DOFORK, MADV_DONTFORK, MADV_WIPEONFORK};
+use linux_raw_sys::general::{MADV_DOFORK, MADV_DONTFORK, MADV_KEEPONFORK, MADV_WIPEONFORK};
 
 use overspill_engine::Engine;
 use overspill_sys::lock::Lock;
-use overspill_sys::maps::{self, Inherited, Maps};
+use overspill_sys::maps::{self, Inherited, Maps, Share};
 use overspill_sys::mem::{self, Advice};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
@@ -32,6 +32,8 @@ const EVERYTHING: AddressRange = 0..usize::MAX / PAGE_SIZE * PAGE_SIZE;
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// The program ever had memory that children do not get, or get empty.
 static HAS_MARKED: AtomicBool = AtomicBool::new(false);
+/// ... get empty.
+static HAS_WIPED: AtomicBool = AtomicBool::new(false);
 /// Everything is in, and may be inherited.
 static IS_LIFTED: AtomicBool = AtomicBool::new(false);
 
@@ -129,6 +131,11 @@ pub fn has_marked() -> bool {
     HAS_MARKED.load(SeqCst)
 }
 
+/// Set before the program first marks memory that children get empty, by way of libc.
+pub fn wiped() -> &'static AtomicBool {
+    &HAS_WIPED
+}
+
 /// Begins to withhold what is registered from now on.
 pub fn set_up() {
     IS_LIFTED.store(false, SeqCst);
@@ -153,9 +160,18 @@ pub struct Before(Option<u64>);
 /// next was not withheld, and read as zeroes in a child that nobody had heard of; and the next fork that was
 /// announced took the mark off what had been moved away.
 pub fn before_change() -> Before {
+    outwait_forks();
     // A copy that nobody heard of may have been made in the midst of a change.
     let is_known = has_marked() && !fork::is_strange();
     Before(is_known.then(|| undisturbed(|| MARKS.with(|marks| marks.made))))
+}
+
+/// A fork by the bare instruction left marks as they are now: who changes them, or what is marked, waits
+/// until they were looked at.
+fn outwait_forks() {
+    if HAS_WIPED.load(SeqCst) {
+        fork::outwait_heard();
+    }
 }
 
 impl Before {
@@ -200,8 +216,8 @@ fn drop_stale(range: &AddressRange) {
     let Some((true, youngest)) = MARKS.try_with(look) else { return };
     // Where it cannot be asked marks are believed.
     if let Ok(inherited) = Inherited::open() {
-        let _ = inherited.for_each_in(range, &mut [0; maps::BUFFER_BYTES], |mapping, is_inherited| {
-            if is_inherited {
+        let _ = inherited.for_each_in(range, &mut [0; maps::BUFFER_BYTES], |mapping, share| {
+            if share != Share::Nothing {
                 let _ = MARKS.try_with(|marks| marks.kept.remove_older(&mapping, youngest));
             }
         });
@@ -282,6 +298,10 @@ pub fn note(advice: c_int, range: AddressRange, call: impl FnOnce() -> c_int) ->
             let is_undone = undisturbed(|| MARKS.with(|marks| marks.take_off(range)));
             if is_undone { 0 } else { call() }
         }
+        MADV_WIPEONFORK | MADV_KEEPONFORK => {
+            outwait_forks();
+            call()
+        }
         _ => call(),
     }
 }
@@ -290,6 +310,9 @@ pub fn note(advice: c_int, range: AddressRange, call: impl FnOnce() -> c_int) ->
 pub fn note_advice(advice: c_int) {
     if matches!(advice as u32, MADV_DONTFORK | MADV_WIPEONFORK) {
         HAS_MARKED.store(true, SeqCst);
+    }
+    if advice as u32 == MADV_WIPEONFORK {
+        HAS_WIPED.store(true, SeqCst);
     }
 }
 

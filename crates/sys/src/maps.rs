@@ -10,7 +10,7 @@
 mod inherited;
 mod parse;
 
-pub use inherited::Inherited;
+pub use inherited::{Inherited, Share};
 pub use parse::parse_line;
 
 use crate::file::{self, Open};

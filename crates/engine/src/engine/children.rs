@@ -35,8 +35,10 @@ impl Engine {
 
     /// A child was made, which this descriptor serves. It has what was in view, and gets what was not.
     pub(super) fn forked(&mut self, fd: Fd) {
+        self.view.program.handle_fork(true);
         self.view.program.note_sharing();
-        self.children.push(Child::new(Uffd::received(fd)));
+        let wiped = self.wiped();
+        self.children.push(Child::new(Uffd::received(fd), wiped));
         self.finish_transfers();
         let is_exact = self.is_at_the_fork();
         if !(is_exact && self.hand_over()) {
@@ -45,6 +47,7 @@ impl Engine {
             self.tell_all_is_in();
         }
         self.children.clear();
+        self.view.program.handle_fork(false);
         fd::keep_spare();
     }
 
@@ -56,7 +59,7 @@ impl Engine {
 
     /// Waits until all is told that was done so far. False: that takes long, other threads change the
     /// address space all the time.
-    fn hears_all(&mut self) -> bool {
+    pub(super) fn hears_all(&mut self) -> bool {
         for _ in 0..QUIET_TRIES {
             self.view.program.read_messages();
             if self.view.program.is_quiet() {
@@ -84,7 +87,7 @@ impl Engine {
 
     fn give_all(&mut self) {
         let mut out: Vec<PageId> = self.mm.known_pages().filter(|&id| self.is_out(id)).collect();
-        out.retain(|&id| !self.is_the_files(id));
+        out.retain(|&id| !self.is_the_files(id) && !self.is_wiped(id));
         let mut rest = out.as_slice();
         while let Some(&first) = rest.first() {
             let given = match self.read_from_file(rest) {
@@ -109,6 +112,12 @@ impl Engine {
     fn is_the_files(&mut self, id: PageId) -> bool {
         let slot = self.mm.slot(id).filter(|slot| slot.is_file());
         slot.is_some_and(|slot| !self.transfers.files().of_slot(slot).is_stored(slot))
+    }
+
+    /// Do children get zeroes for the page?
+    pub(super) fn is_wiped(&self, id: PageId) -> bool {
+        let at = address(self.mm.place(id).1);
+        !self.children.is_empty() && self.children.iter().all(|child| child.is_wiped(at))
     }
 
     /// A child that was announced maps its files by itself. Another one gets SIGBUS where it touches

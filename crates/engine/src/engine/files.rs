@@ -203,9 +203,13 @@ impl Engine {
         }
     }
 
-    /// What lies behind the file's end, up to its end before, raises SIGBUS. Nothing is in view there.
+    /// What lies behind the file's end, up to its end before, raises SIGBUS. Nothing is in view there. Where
+    /// the file may become longer unheard each touch asks (`ends.rs`).
     pub(super) fn poison_beyond(&mut self, first_slot: u32, before: u64) {
         let mapped = self.transfers.files().of_slot(Slot(first_slot));
+        if mapped.source.program.is_some() && !mapped.is_leased() {
+            return;
+        }
         let left = mapped.unpoisoned.clone();
         let end = mapped.slots_beyond(before).start.max(if left.is_empty() { 0 } else { left.end });
         mapped.unpoisoned = mapped.slots_beyond(mapped.source.len).start..end;

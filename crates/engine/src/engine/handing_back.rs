@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Pages that were behind the file's end are to be read from it. False: that is to be tried again.
-    fn heal(&mut self, first_slot: u32, before: u64, len: u64) -> bool {
+    pub(super) fn heal(&mut self, first_slot: u32, before: u64, len: u64) -> bool {
         let mapped = self.transfers.files().of_slot(Slot(first_slot));
         let (were, are) = (mapped.slots_beyond(before), mapped.slots_beyond(len));
         let parts = self.parts_in(first_slot, &(were.start..are.start));
@@ -133,7 +133,7 @@ impl Engine {
     fn settle_change(&mut self, first_slot: u32) -> bool {
         let has_stores = self.transfers.files().of_slot(Slot(first_slot)).has_stores();
         let handed = !has_stores && self.hand_back(first_slot, Left::Changing);
-        if !(handed || self.is_quiet() && self.read_anew(first_slot)) {
+        if !(handed || self.is_quiet() && self.read_anew(first_slot) && self.open_end(first_slot)) {
             return false;
         }
         if let Some(mapped) = self.transfers.files().find(first_slot) {

@@ -227,7 +227,7 @@ impl Engine {
 
     /// Gives the child the page that it touches.
     fn serve(&mut self, at: usize, wp: bool) {
-        let id = self.mm.lookup(PROGRAM, vpn(at)).filter(|&id| self.is_out(id));
+        let id = self.mm.lookup(PROGRAM, vpn(at)).filter(|&id| self.is_out(id) && !self.is_wiped(id));
         match id {
             _ if wp => self.children[0].unprotect(at),
             Some(id) => self.give_one(id),
@@ -255,7 +255,8 @@ impl Engine {
     fn make_estate(&mut self, served: &[Vpn]) -> Option<((Estate, Fd), [u64; 4])> {
         let mut estate =
             Estate { token: random::unpredictable(), seed: self.fingerprints.seed(), ..Estate::default() };
-        let is_wanted = |&id: &PageId| self.is_out(id) && served.binary_search(&self.mm.place(id).1).is_err();
+        let is_out = |id: PageId| self.is_out(id) && !self.is_wiped(id);
+        let is_wanted = |&id: &PageId| is_out(id) && served.binary_search(&self.mm.place(id).1).is_err();
         let out: Vec<PageId> = self.mm.known_pages().filter(is_wanted).collect();
         for id in out {
             let slot = self.mm.slot(id).filter(|slot| {

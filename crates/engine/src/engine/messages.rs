@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    fn fault(&mut self, address: usize, write: bool, wp: bool, thread: u32) {
+    pub(super) fn fault(&mut self, address: usize, write: bool, wp: bool, thread: u32) {
         if self.doorbells.contains(&address) {
             self.notices.push_back(Notice::Doorbell(address));
             return;
@@ -153,7 +153,9 @@ impl Engine {
             self.view.program.unprotect(address..address + PAGE_SIZE);
             return;
         }
-        self.missing((PROGRAM, vpn), write);
+        if !self.is_behind_end((address, write, thread)) {
+            self.missing((PROGRAM, vpn), write);
+        }
     }
 
     pub(super) fn shared_fault(&mut self, fault: &SharedFault) {
@@ -166,7 +168,7 @@ impl Engine {
     }
 
     /// A thread waits for a page of a region.
-    fn missing(&mut self, place: Place, write: bool) {
+    pub(super) fn missing(&mut self, place: Place, write: bool) {
         let now = clock::monotonic_ns();
         self.vigil.fault(now);
         let access = if write { Access::Write } else { Access::Read };

@@ -15,6 +15,7 @@ mod budget;
 mod children;
 mod claiming;
 mod compress;
+mod ends;
 mod files;
 mod foreseeing;
 mod fork;
@@ -29,6 +30,7 @@ mod sealing;
 mod sharing;
 mod syncing;
 mod whole;
+mod wiping;
 mod zeroes;
 
 use alloc::collections::VecDeque;
@@ -166,6 +168,9 @@ pub struct Engine {
     is_paused: bool,
     whole: whole::Whole,
     heirs: heirs::Heirs,
+    wiping: wiping::Wiping,
+    /// Who touches what lies behind the end of a file.
+    behind: Vec<ends::Behind>,
 }
 
 impl Engine {
@@ -220,6 +225,8 @@ impl Engine {
             is_paused: false,
             whole: whole::Whole::default(),
             heirs: heirs::Heirs::default(),
+            wiping: wiping::Wiping::default(),
+            behind: Vec::new(),
         }
     }
 
@@ -381,8 +388,10 @@ impl Engine {
         self.close_emptied(now);
         self.reopen_areas(now);
         self.look_for_guards(now);
+        self.wiping.may_be();
         self.feed(Event::Tick);
         self.look_at_files();
+        self.answer_behind();
         self.read_foreseen();
         self.size_pool();
         let packed = self.compressed.stats();

@@ -174,6 +174,43 @@ pub fn regrown(context: &mut Context) -> Outcome {
     Ok(())
 }
 
+/// `file-regrown-at-once`: a file is cut and grows again. From then on a private mapping with stores shows
+/// zeroes there, at once, but for what was touched behind the end.
+///
+/// *The story:* all that had been behind the end raised SIGBUS until somebody looked: twenty times of twenty,
+/// for up to 95 ms.
+pub fn regrown_at_once(context: &mut Context) -> Outcome {
+    const ROUNDS: usize = 12;
+    const STORED: usize = 7;
+    faults::install()?;
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, RW, OF_FILE)?;
+    let (last, end) = (memory.pages() / 2, memory.pages());
+    pattern::fill_page(&memory, STORED, SEED + 1, STORED);
+    pattern::check_pages(&memory, last..end, SEED, "before the cut")?;
+    let set_pages = |pages: usize| -> Outcome {
+        let writer = OpenOptions::new().write(true).open(&file.path)?;
+        Ok(writer.set_len((pages * PAGE) as u64)?)
+    };
+    for round in 0..ROUNDS {
+        set_pages(last)?;
+        sys::eventually(|| is_gone(&memory, last + 1, false))?;
+        // The mapping is looked at meanwhile.
+        sys::pause_ms(50);
+        set_pages(end)?;
+        for page in [last + 2 + round * 16, end - 1 - round] {
+            let found = faults::load(memory.page(page));
+            ensure!(found == Ok(0), "round {round}: page {page} of a file that has grown: {found:?}");
+        }
+        sys::eventually(|| is_there(&memory, last + 1))?;
+    }
+    for page in 0..last {
+        let seed = SEED + u64::from(page == STORED);
+        pattern::check_page(&memory, page, seed, page, "before the end of what was left")?;
+    }
+    memory.unmap()
+}
+
 /// A page behind the end raises SIGBUS; where nobody had time to look it may still show what it did.
 fn is_gone(memory: &Memory, page: usize, hurries: bool) -> Outcome {
     let found = faults::load(memory.page(page));

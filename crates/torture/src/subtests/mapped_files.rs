@@ -477,6 +477,7 @@ pub fn advice(context: &mut Context) -> Outcome {
     }
     let freed = sys::madvise(memory.base(), PAGE, MADV_FREE);
     ensure!(freed.is_err() && sys::errno() == libc::EINVAL, "MADV_FREE of a file gave {freed:?}");
+    file_marks(&memory)?;
     for how in [libc::MS_ASYNC, libc::MS_SYNC, libc::MS_SYNC | libc::MS_INVALIDATE] {
         // SAFETY: the range is ours; nothing in it is dirty.
         sys::check("msync", unsafe { libc::msync(memory.at(0).cast(), memory.len(), how) } as isize)?;
@@ -488,6 +489,28 @@ pub fn advice(context: &mut Context) -> Outcome {
     check_all(&memory, "locked in part")?;
     sys::munlock(memory.page(100), 500 * PAGE)?;
     Ok(())
+}
+
+/// Marks for children: none gets zeroes for a file.
+///
+/// *The story:* MADV_WIPEONFORK succeeded, as the kernel saw anonymous memory, and what had been stored to a
+/// private mapping was zeroes in a child.
+fn file_marks(memory: &Memory) -> Outcome {
+    let wiped = sys::madvise(memory.base(), memory.len(), libc::MADV_WIPEONFORK);
+    ensure!(wiped.is_err() && sys::errno() == libc::EINVAL, "MADV_WIPEONFORK of a file gave {wiped:?}");
+    let piece = [memory.base(), memory.len()];
+    for (advice, expected) in [(libc::MADV_WIPEONFORK, libc::EINVAL), (libc::MADV_KEEPONFORK, 0)] {
+        // SAFETY: the piece is whole, and of memory that is ours; content does not change.
+        let advised = unsafe {
+            let number = libc::SYS_process_madvise;
+            libc::syscall(number, super::own_advice::PIDFD_SELF, &raw const piece, 1_usize, advice, 0_u32)
+        };
+        let errno = if advised < 0 { sys::errno() } else { 0 };
+        // Kernels before 6.14 know no such descriptor.
+        ensure!(errno == expected || errno == libc::EBADF, "advice {advice} of a piece gave {errno}");
+    }
+    sys::madvise(memory.base(), memory.len(), libc::MADV_KEEPONFORK)?;
+    fork(|| check_all(memory, "in a child that gets all"))?.succeed("a child after marks that are refused")
 }
 
 /// `file-hints`: what is said by descriptor, and MAP_POPULATE. What is asked for ahead comes, although

@@ -206,6 +206,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-discarding" Exceeded forks::discarding, "forks while threads discard all the time";
     "fork-advice" Exceeded forks::advice, "MADV_WIPEONFORK, MADV_DONTFORK";
     "fork-marks" Exceeded marks::run, "memory that is marked MADV_DONTFORK goes or moves";
+    "fork-wiped" Exceeded marks::wiped, "memory that is marked MADV_WIPEONFORK, by every form of fork";
     "cost-read-only" Holds costs::read_only, "twice the budget read-only, against a plain load";
     "cost-grows-down" Holds costs::grows_down, "a mapping that grows by twice the budget, against a plain load";
     "cost-locked" Exceeded costs::locked, "twice the budget locked, half of it out, against a plain load";
@@ -233,6 +234,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-many-holes" Exceeded file_changes::many_holes, "a mapped file with many holes";
     "file-taken-over" Exceeded file_changes::taken_over, "memory in place of a mapped file that is locked";
     "file-regrown" Exceeded file_changes::regrown, "a mapped file is cut and grows again";
+    "file-regrown-at-once" Exceeded file_changes::regrown_at_once, "the same, touched at that moment";
     "file-refused" Exceeded file_calls::refused, "flags, descriptors and ranges that the kernel refuses";
     "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
     "file-locked" Exceeded file_hazards::locked, "mapped files in a process that locks all it maps";

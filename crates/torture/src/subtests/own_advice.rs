@@ -10,7 +10,7 @@ use crate::{child, ensure, faults, pattern, sys};
 
 const SEED: u64 = 0xad51;
 /// What a process may give for a descriptor of itself (6.14).
-const PIDFD_SELF: i32 = -10_000;
+pub(super) const PIDFD_SELF: i32 = -10_000;
 
 type Function = unsafe extern "C" fn(i32, *const [usize; 2], usize, i32, u32) -> isize;
 

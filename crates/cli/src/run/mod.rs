@@ -37,6 +37,7 @@ mod strangers;
 mod summary;
 mod tracing;
 mod turns;
+mod unmapped;
 mod verdict;
 mod watch;
 

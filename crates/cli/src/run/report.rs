@@ -197,6 +197,9 @@ pub struct Report {
     pub programs_left: u64,
     /// The most that the whole tree held at a time: anonymous and shared memory.
     pub tree_peak_bytes: u64,
+    /// The same without a MiB for each program that was there at the time.
+    #[serde(skip)]
+    pub tree_peak_beside_bytes: u64,
     /// What of that was shared memory, which is not managed.
     pub tree_peak_shmem_bytes: u64,
     /// What of it was page tables, which nobody can page.
@@ -230,7 +233,10 @@ pub struct Report {
     /// What the whole tree would have held at a time with RAM enough, each page once; with
     /// `--per-process` the largest process.
     pub needed_bytes: u64,
-    /// The same with what had left RAM as zeroes and was neither touched nor dropped since.
+    /// What the largest process would have.
+    #[serde(skip)]
+    pub needed_process_bytes: u64,
+    /// `needed_bytes` with what had left RAM as zeroes and was neither touched nor dropped since.
     pub needed_most_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
@@ -364,6 +370,7 @@ impl Report {
             overlooked: run.watched.overlooks,
             tree_mean_bytes: census.tree_mean_bytes(),
             tree_peak_bytes: census.tree_peak_bytes,
+            tree_peak_beside_bytes: census.tree_peak_beside_bytes,
             tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
             tree_peak_table_bytes: census.tree_peak_table_bytes,
             tree_peak_unpaged_bytes: census.tree_peak_unpaged_bytes,
@@ -383,6 +390,7 @@ impl Report {
         }
         report
             .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
+        report.needed_process_bytes = report.needed_bytes;
         if !args.tuning.per_process {
             report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
             report.needed_most_bytes = report.needed_most_bytes.max(census.tree_needed_most_bytes);

@@ -197,15 +197,15 @@ pub struct Report {
     pub programs_left: u64,
     /// The most that the whole tree held at a time: anonymous and shared memory.
     pub tree_peak_bytes: u64,
-    /// The same without a MiB for each program that was there at the time.
-    #[serde(skip)]
-    pub tree_peak_beside_bytes: u64,
     /// What of that was shared memory, which is not managed.
     pub tree_peak_shmem_bytes: u64,
     /// What of it was page tables, which nobody can page.
     pub tree_peak_table_bytes: u64,
     /// The most at a time that nobody could page: shared, unmanaged, locked.
     pub tree_peak_unpaged_bytes: u64,
+    /// The most that it held at a time, less a MiB for each program that was there then.
+    #[serde(skip)]
+    pub tree_peak_beside_bytes: u64,
     /// The mean over the run of what the tree held.
     pub tree_mean_bytes: u64,
     /// The most at a time without pages of files that nobody had asked for.
@@ -233,11 +233,11 @@ pub struct Report {
     /// What the whole tree would have held at a time with RAM enough, each page once; with
     /// `--per-process` the largest process.
     pub needed_bytes: u64,
-    /// What the largest process would have.
+    /// The same with what had left RAM as zeroes and was neither touched nor dropped since.
+    pub needed_most_bytes: u64,
+    /// What the largest process would have held with RAM enough.
     #[serde(skip)]
     pub needed_process_bytes: u64,
-    /// `needed_bytes` with what had left RAM as zeroes and was neither touched nor dropped since.
-    pub needed_most_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
     /// Swap was full, and `--strict` ended the program for it.

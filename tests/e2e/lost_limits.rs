@@ -21,6 +21,8 @@ const HUGE: &str = include_str!("trees/huge.c");
 const SEALED: &str = include_str!("trees/sealed.c");
 const JAIL: &str = include_str!("trees/jail.c");
 const LOCKED: &str = include_str!("trees/locked.c");
+const UNMAPPED: &str = include_str!("trees/unmapped.c");
+const BESIDE: &str = include_str!("trees/beside.c");
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
@@ -31,6 +33,8 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::share-of-a-group", share_of_a_group),
         Test::new("limits::huge-pages", huge_pages),
         Test::new("limits::locked", locked),
+        Test::new("limits::shared-unmapped", shared_unmapped),
+        Test::new("limits::shared-leaves-less", shared_leaves_less),
         Test::new("limits::areas-of-another-user", areas_of_another_user),
         Test::new("limits::address-space", address_space),
         Test::new("limits::address-space-from-outside", address_space_from_outside),
@@ -366,6 +370,68 @@ fn locked(context: &Context) -> Outcome {
         let told = kind(finished.report()?);
         ensure!(told == "strict_refused", "{}", finished.complain(&format!("{way}: {told}")));
     }
+    Ok(())
+}
+
+/// *The story:* only what is mapped and touched was seen of shared memory. Of 96 MiB that fallocate had
+/// allocated, or that were mapped in pieces one after the other, "fits: never needed more than 3.7 MiB" was
+/// told, and `--strict` let them be. What others had written before counts for nobody.
+fn shared_unmapped(context: &Context) -> Outcome {
+    let program = packages::compile(context, "limits-unmapped", UNMAPPED, &[])?;
+    let launch = |way: &str, options: &[&str]| {
+        Launch::new(context, format!("limits-unmapped-{way}"), &program)
+            .args([way, "96"])
+            .ram(48 * MIB)
+            .options(options)
+            .timeout(60)
+            .run()
+    };
+    for way in ["allocated", "pieces", "file", "segment"] {
+        let finished = launch(way, &[])?;
+        finished.succeeded()?;
+        let report = finished.report()?;
+        let shared = report["tree_peak_shmem_bytes"].as_u64().unwrap_or(0);
+        let is_told = kind(report) == "exceeded" && (96 * MIB..100 * MIB).contains(&shared);
+        ensure!(is_told, "{}", finished.complain(&format!("{way}: {}, {shared}", kind(report))));
+    }
+    let refused = launch("allocated", &["--strict"])?;
+    refused.exited(125)?;
+    let told = kind(refused.report()?);
+    ensure!(told == "strict_refused", "{}", refused.complain(told));
+    let others = format!("/dev/shm/overspill-e2e-{}", std::process::id());
+    std::fs::write(&others, vec![1; 96 << 20]).map_err(|error| error.to_string())?;
+    let finished = Launch::new(context, "limits-unmapped-others", &program)
+        .args(["allocated", "8", &others])
+        .ram(48 * MIB)
+        .options(["--strict"])
+        .timeout(60)
+        .run();
+    std::fs::remove_file(&others).map_err(|error| error.to_string())?;
+    let finished = finished?;
+    finished.succeeded()?;
+    let shared = finished.report()?["tree_peak_shmem_bytes"].as_u64().unwrap_or(0);
+    let is_own = kind(finished.report()?) == "fits" && (8 * MIB..12 * MIB).contains(&shared);
+    ensure!(is_own, "{}", finished.complain(&format!("{}, {shared}", kind(finished.report()?))));
+    Ok(())
+}
+
+/// *The story:* beside shared memory a program had all of the budget for the rest: 60 MiB and 60 MiB in 100
+/// were held, and nothing was paged.
+fn shared_leaves_less(context: &Context) -> Outcome {
+    let program = packages::compile(context, "limits-beside", BESIDE, &[])?;
+    let finished = Launch::new(context, "limits-shared-leaves-less", program)
+        .args(["60", "60"])
+        .ram(100 * MIB)
+        .options(["--max-pool-percent", "0"])
+        .timeout(120)
+        .run()?;
+    finished.succeeded()?.paged()?;
+    let report = finished.report()?;
+    let held = report["tree_peak_bytes"].as_u64().unwrap_or(u64::MAX);
+    let is_within = kind(report) != "exceeded" && held < 111 * MIB;
+    ensure!(is_within, "{}", finished.complain(&format!("{}: {held}", kind(report))));
+    let needed = report["needed_bytes"].as_u64().unwrap_or(0);
+    ensure!(needed >= 120 * MIB, "{}", finished.complain(&format!("{needed} were needed")));
     Ok(())
 }
 

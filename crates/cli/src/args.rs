@@ -338,10 +338,12 @@ pub struct Tuning {
     pub per_process: bool,
     /// Manage large mappings of files, too, that are read or have stores of the program's own: of
     /// at least SIZE bytes, or of half the budget
-    #[arg(long, env = "OVERSPILL_FILES", value_name = "SIZE", num_args = 0..=1, require_equals = true)]
+    #[arg(long, env = "OVERSPILL_FILES", value_name = "SIZE", num_args = 0..=1, require_equals = true,
+        conflicts_with = "no_files", overrides_with = "no_files")]
     pub files: Option<Option<Size>>,
     /// Leave all mappings of files to the kernel
-    #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = yes_or_no, action = ArgAction::SetTrue)]
+    #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = yes_or_no, action = ArgAction::SetTrue,
+        conflicts_with = "files", overrides_with = "files")]
     pub no_files: bool,
     /// Evict by write-protect, write and drop, even where the kernel can move pages; programs that
     /// do direct I/O of their own may lose data then

@@ -170,6 +170,8 @@ fn what_is_typed_beats_variables_and_the_file() {
         ("OVERSPILL_ENCRYPT", "0", "run --ram 64M -q --no-checksum true"),
         ("OVERSPILL_ENCRYPT", "1", "run --ram 64M -q --no-checksum true"),
         ("OVERSPILL_ENCRYPT", "1", "run --ram 64M -q true"),
+        ("OVERSPILL_NO_FILES", "1", "run --ram 64M -q --files true"),
+        ("OVERSPILL_FILES", "1G", "run --ram 64M -q --no-files true"),
         ("OVERSPILL_SIM_RAM", "1G", "sim devices"),
         ("OVERSPILL_NO_CHECKSUM", "0", "compare --ram 64M --ways overspill --encrypt true"),
         ("OVERSPILL_RUNS", "1", "compare --ram 64M --ways overspill --encrypt true"),

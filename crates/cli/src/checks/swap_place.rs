@@ -102,7 +102,7 @@ fn distinct(places: &[SwapPlace]) -> Result<(), Check> {
 pub fn resolve(asked: Option<&SwapArg>) -> Result<SwapPlace, Check> {
     let path = match asked {
         Some(asked) => asked.path.clone(),
-        None => default_directory(),
+        None => default_directory(std::env::var_os("TMPDIR").map(PathBuf::from)),
     };
     let failed =
         |error: &io::Error| Check::fail(NAME, format!("{}: {error}", path.display()), mend_by_other_place());
@@ -124,9 +124,10 @@ pub fn resolve(asked: Option<&SwapArg>) -> Result<SwapPlace, Check> {
     }
 }
 
-fn default_directory() -> PathBuf {
-    let temporary = std::env::var_os("TMPDIR").map(PathBuf::from);
-    temporary.filter(|path| path.is_dir() && !is_memory(path)).unwrap_or_else(|| "/var/tmp".into())
+/// *The story:* with TMPDIR=/proc a run ended, as it "cannot write to /proc", and nobody had named that.
+fn default_directory(temporary: Option<PathBuf>) -> PathBuf {
+    let is_place = |path: &PathBuf| path.is_dir() && !is_memory(path) && direct_file(path).is_ok();
+    temporary.filter(is_place).unwrap_or_else(|| "/var/tmp".into())
 }
 
 fn place(asked: Option<&SwapArg>, kind: SwapKind, path: PathBuf, directory: PathBuf) -> SwapPlace {
@@ -397,6 +398,16 @@ mod tests {
         let check = usable(&place);
         assert_eq!(check.status, Status::Fail);
         assert!(check.detail.contains("in memory"));
+    }
+
+    /// See [`default_directory`].
+    #[test]
+    fn who_names_no_place_gets_one_that_takes_files() {
+        assert_eq!(default_directory(Some(disk())), disk());
+        let others = ["/proc", "/dev/shm", "/no/such/directory"].map(|path| Some(path.into()));
+        for other in others.into_iter().chain([None]) {
+            assert_eq!(default_directory(other), Path::new("/var/tmp"));
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::descendants::of_pid;
 use super::others::OtherRun;
 use super::shared_page::Report as AgentReport;
 use super::sharing::Peak;
+use super::verdict::BOUND_BYTES_EACH;
 pub use record::{Record, UNKEPT_BYTES};
 pub use seen::{Brief, Sighting, Stopped};
 
@@ -34,6 +35,11 @@ pub struct Census {
     ended: Vec<Record>,
     /// The most that the tree held at a time, anonymous and shared memory; and what of it was shared.
     pub tree_peak_bytes: u64,
+    /// The most that it held beside what each program that was there at the time may hold above the budget.
+    ///
+    /// *The story:* a MiB for each of the most that there ever were. Thirty that slept were gone when a tree
+    /// of forks passed its budget by 30 MiB, and nothing was said.
+    pub tree_peak_beside_bytes: u64,
     /// See there.
     pub tree_peak_shmem_bytes: u64,
     pub tree_peak_table_bytes: u64,
@@ -111,7 +117,10 @@ impl Census {
         if self.note_peak(Peak { bytes: anon_bytes + shmem_bytes, shmem_bytes }) {
             self.tree_peak_table_bytes = sightings.iter().map(|sighting| sighting.table_bytes).sum();
         }
-        self.most_at_once = self.most_at_once.max(self.living.len() as u64);
+        let programs = self.living.len() as u64;
+        let beside_bytes = (anon_bytes + shmem_bytes).saturating_sub(programs * BOUND_BYTES_EACH);
+        self.tree_peak_beside_bytes = self.tree_peak_beside_bytes.max(beside_bytes);
+        self.most_at_once = self.most_at_once.max(programs);
         self.tree_sum_bytes += u128::from(anon_bytes + shmem_bytes);
         let used_bytes = anon_bytes + shmem_bytes - filled_bytes;
         self.tree_used_bytes = self.tree_used_bytes.max(used_bytes);
@@ -414,6 +423,17 @@ mod tests {
         told.counters.iter_mut().find(resident).unwrap().1 = 96 * MIB;
         census.keep(told);
         assert_eq!((census.tree_late_bytes, census.tree_peak_bytes), (186 * MIB, 96 * MIB));
+    }
+
+    /// See [`Census::tree_peak_beside_bytes`].
+    #[test]
+    fn who_is_gone_lets_nobody_hold_more() {
+        let mut census = Census::default();
+        let many: Vec<Sighting> = (10..40).map(|pid| sighting(pid, 1, 30, 1)).collect();
+        census.look(&many, 0);
+        assert_eq!(census.tree_peak_beside_bytes, 0);
+        census.look(&[sighting(50, 1, 30, 120), sighting(51, 1, 30, 10)], 20 * MS);
+        assert_eq!((census.tree_peak_beside_bytes, census.most_at_once), (128 * MIB, 30));
     }
 
     /// See [`Census::tree_late_bytes`].

@@ -37,6 +37,7 @@ mod strangers;
 mod summary;
 mod tracing;
 mod turns;
+mod unmapped;
 mod verdict;
 mod watch;
 
@@ -425,7 +426,8 @@ impl Tuning {
         option("idle", self.idle.map(|idle| idle.to_string().into()));
         option("readahead", self.readahead.map(|policy| policy.to_string().into()));
         option("reclaim", self.reclaim.map(|policy| policy.to_string().into()));
-        if let Some(size) = self.files {
+        // Of both what holds is repeated.
+        if let Some(size) = self.files.filter(|_| !self.no_files) {
             args.push(size.map_or_else(|| "--files".into(), |size| format!("--files={size}").into()));
         }
         let switches = [
@@ -474,5 +476,19 @@ mod tests {
                 Tuning::from_arg_matches(&matches.unwrap_or_else(|error| panic!("{error}"))).unwrap();
             assert_eq!(tuning.to_args(), [word.as_str()], "{id}");
         }
+    }
+
+    /// *The story:* `--files --no-files` was taken, and "next" repeated both.
+    #[test]
+    fn of_options_that_exclude_each_other_the_later_one_holds() {
+        let args = |words: [&str; 2]| {
+            let command = Tuning::augment_args(clap::Command::new("x"));
+            let matches = command.try_get_matches_from(["x", words[0], words[1]]).unwrap();
+            Tuning::from_arg_matches(&matches).unwrap().to_args()
+        };
+        assert_eq!(args(["--files", "--no-files"]), ["--no-files"]);
+        assert_eq!(args(["--no-files", "--files=1G"]), ["--files=1G"]);
+        let both = Tuning { files: Some(None), no_files: true, ..Tuning::default() };
+        assert_eq!(both.to_args(), ["--no-files"], "as where one of them comes from the environment");
     }
 }

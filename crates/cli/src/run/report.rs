@@ -203,6 +203,9 @@ pub struct Report {
     pub tree_peak_table_bytes: u64,
     /// The most at a time that nobody could page: shared, unmanaged, locked.
     pub tree_peak_unpaged_bytes: u64,
+    /// The most that it held at a time, less a MiB for each program that was there then.
+    #[serde(skip)]
+    pub tree_peak_beside_bytes: u64,
     /// The mean over the run of what the tree held.
     pub tree_mean_bytes: u64,
     /// The most at a time without pages of files that nobody had asked for.
@@ -232,6 +235,9 @@ pub struct Report {
     pub needed_bytes: u64,
     /// The same with what had left RAM as zeroes and was neither touched nor dropped since.
     pub needed_most_bytes: u64,
+    /// What the largest process would have held with RAM enough.
+    #[serde(skip)]
+    pub needed_process_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
     /// Swap was full, and `--strict` ended the program for it.
@@ -364,6 +370,7 @@ impl Report {
             overlooked: run.watched.overlooks,
             tree_mean_bytes: census.tree_mean_bytes(),
             tree_peak_bytes: census.tree_peak_bytes,
+            tree_peak_beside_bytes: census.tree_peak_beside_bytes,
             tree_peak_shmem_bytes: census.tree_peak_shmem_bytes,
             tree_peak_table_bytes: census.tree_peak_table_bytes,
             tree_peak_unpaged_bytes: census.tree_peak_unpaged_bytes,
@@ -383,6 +390,7 @@ impl Report {
         }
         report
             .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
+        report.needed_process_bytes = report.needed_bytes;
         if !args.tuning.per_process {
             report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
             report.needed_most_bytes = report.needed_most_bytes.max(census.tree_needed_most_bytes);

@@ -69,6 +69,11 @@ impl Peak {
     pub fn max(self, other: Peak) -> Peak {
         if other.bytes > self.bytes { other } else { self }
     }
+
+    /// With so much more shared memory.
+    pub fn beside(self, shmem_bytes: u64) -> Peak {
+        Peak { bytes: self.bytes + shmem_bytes, shmem_bytes: self.shmem_bytes + shmem_bytes }
+    }
 }
 
 /// Bytes of anonymous and of shared memory that others have, too.

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::filled;
-use super::proposal::{is_upper_bound, more_swap, needed, rounded, run_line};
+use super::proposal::{is_upper_bound, more_swap, needed, needed_most, rounded, run_line};
 use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
@@ -33,7 +33,7 @@ const SLOWDOWN_WORTH_SAYING: f64 = 1.1;
 const BOOKS_SHARE: u64 = 64;
 /// The bound on what a tree that pages holds: its budget, 2 %, and these, in all and for each program.
 const BOUND_BYTES: u64 = 8 << 20;
-const BOUND_BYTES_EACH: u64 = 1 << 20;
+pub const BOUND_BYTES_EACH: u64 = 1 << 20;
 /// What cannot be paged is told where it leaves less than this share of the budget.
 const UNPAGED_SHARE: u64 = 8;
 
@@ -119,6 +119,11 @@ pub fn peak(report: &Report, tuning: &Tuning) -> u64 {
     if tuning.per_process { report.resident_peak_bytes } else { report.tree_peak_bytes }
 }
 
+/// ... without what each program may hold above the budget.
+fn beside(report: &Report, tuning: &Tuning) -> u64 {
+    if tuning.per_process { 0 } else { report.tree_peak_beside_bytes }
+}
+
 /// More was held than was allowed. How it got on is told beside that, and what is proposed is what it needs.
 ///
 /// *The story:* a pool of four processes thrashed in 200M and came to 220.7 MiB. That was all that was told,
@@ -135,15 +140,17 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         false => allowed,
     };
     let peak = peak(report, tuning);
+    // What was above it when fewer programs were there than ever were.
+    let is_above = peak > bound || (bound > allowed && beside(report, tuning) > bound_bytes(ram, 0));
     // Less than was held would not do.
-    let most = if peak > bound { peak } else { report.unseen_peak_bytes };
+    let most = if is_above { peak } else { report.unseen_peak_bytes };
     let pace = Pace::of(report, tuning).map(|pace| Pace { enough: pace.enough.max(rounded(most)), ..pace });
     let got_on = |mut text: String| {
         text.extend(pace.iter().map(|pace| format!("; {}", pace.text())));
         text
     };
     let next = run_line(report, tuning, pace.as_ref().map_or(most, |pace| pace.enough));
-    if peak > bound {
+    if is_above {
         let held = human::bytes(peak);
         let mut text = format!("went above the budget, to {held}");
         if let Some(reason) = report.unmanaged_reason.as_ref().or(report.partly_unmanaged_reason.as_ref()) {
@@ -183,7 +190,8 @@ fn unpaged(report: &Report) -> Option<String> {
 ///
 /// *The story:* the first was told. Of tmux it was said that something ran unmanaged, and not that all
 /// of it went on when the command had ended. *The other story:* a run that had waited for 65 % of its time
-/// was ended for that, and the same budget was proposed.
+/// was ended for that, and the same budget was proposed. *One more:* so it was of one that was comfortable,
+/// beside the word that more was needed.
 fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let held = human::bytes(report.tree_peak_bytes);
     let mut doubts: Vec<(&'static str, String)> = Vec::new();
@@ -227,7 +235,8 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let needed = || format!("{}; {} were needed by then", pace.waited, human::bytes(report.needed_bytes));
         text.push_str(&format!("; {}", if was_ended { needed() } else { pace.text() }));
     }
-    let ram_bytes = pace.filter(|pace| pace.kind != COMFORTABLE).map_or(report.ram_bytes, |pace| pace.enough);
+    let needs_more = |pace: &Pace| pace.kind != COMFORTABLE || report.needed_bytes > report.ram_bytes;
+    let ram_bytes = pace.filter(needs_more).map_or(report.ram_bytes, |pace| pace.enough);
     let next = if is_unmanaged { "overspill doctor".into() } else { run_line(report, tuning, ram_bytes) };
     Some(Verdict { kind, text, next })
 }
@@ -278,7 +287,7 @@ struct Pace {
     /// What was learnt is what it would hold with RAM enough, no more: whether less would do, nobody has
     /// tried.
     enough: u64,
-    at_most: &'static str,
+    bound: &'static str,
 }
 
 impl Pace {
@@ -299,13 +308,26 @@ impl Pace {
         }
         waited.extend(unpaged(report));
         waited.extend(stopped(report));
-        let at_most = if is_upper_bound(report) { "no more than " } else { "" };
-        Some(Pace { kind, waited, enough: rounded(needed(report, tuning)), at_most })
+        let bound = match () {
+            () if is_lower_bound(report) => "at least ",
+            () if is_upper_bound(report) => "no more than ",
+            () => "",
+        };
+        Some(Pace { kind, waited, enough: rounded(needed(report, tuning)), bound })
     }
 
     fn text(&self) -> String {
-        format!("{}; {}{} would avoid that", self.waited, self.at_most, human::bytes(self.enough))
+        format!("{}; {}{} would avoid that", self.waited, self.bound, human::bytes(self.enough))
     }
+}
+
+/// Was more needed than anybody saw? So it is where several paged though less than the budget was seen to be
+/// needed, or were there for an instant only.
+///
+/// *The story:* six children that had 20 MiB each for 10 ms paged in 64: "66.5 MiB would avoid that".
+fn is_lower_bound(report: &Report) -> bool {
+    let are_several = report.programs_at_once > 1 && report.programs_total > 1;
+    is_brief(report) || (are_several && needed_most(report) < report.ram_bytes)
 }
 
 /// All was seen, and all was kept.
@@ -651,9 +673,42 @@ pub mod tests {
                         of the time spent waiting for swap; 330.0 MiB were needed by then";
         assert_eq!((thrashed.kind, thrashed.text.as_str()), ("killed", expected));
         assert!(thrashed.next.contains("--ram 361M "), "{thrashed:?}");
-        assert!(ended(0.01).next.contains("--ram 100M "), "{:?}", ended(0.01));
+        assert!(ended(0.01).next.contains("--ram 361M "), "{:?}", ended(0.01));
+        let plenty = judged(|report| {
+            (report.stalled_share, report.signal, report.needed_bytes) = (0.01, Some(15), 90 << 20);
+        });
+        assert!(plenty.next.contains("--ram 100M "), "{plenty:?}");
         let left = judged(|report| (report.stalled_share, report.programs_left) = (0.65, 1));
         assert!(left.kind == "went_on" && left.next.contains("--ram 361M "), "{left:?}");
+    }
+
+    /// See [`is_lower_bound`].
+    #[test]
+    fn what_paged_unseen_is_told_as_the_least() {
+        let of = |brief: u64, programs: u64, needed: u64| {
+            judged(|report| {
+                (report.ram_bytes, report.wall_seconds, report.tree_peak_bytes) = (64 << 20, 1.0, 60 << 20);
+                (report.brief_programs, report.brief_programs_bytes) = (brief, brief * (20 << 20));
+                (report.programs_total, report.programs_at_once) = (programs, programs);
+                report.needed_bytes = needed << 20;
+            })
+            .text
+        };
+        assert!(of(6, 7, 50).ends_with("; at least 67.0 MiB would avoid that"), "{}", of(6, 7, 50));
+        assert!(of(0, 7, 50).contains("; at least ") && of(6, 7, 90).contains("; at least "));
+        assert!([of(0, 7, 90), of(0, 1, 50)].iter().all(|text| !text.contains("at least")));
+    }
+
+    /// See [`Census::tree_peak_beside_bytes`](super::super::census::Census).
+    #[test]
+    fn an_excess_is_held_against_who_was_there() {
+        let of = |beside: u64| {
+            kind(|report| {
+                (report.tree_peak_bytes, report.programs_at_once) = (130 << 20, 30);
+                report.tree_peak_beside_bytes = beside << 20;
+            })
+        };
+        assert_eq!((of(128), of(105)), ("exceeded", "comfortable"));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use super::objection::objection;
 use super::others::Others;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
+use super::unmapped::Unmapped;
 use super::{status_line, verdict};
 use crate::{human, machine};
 
@@ -52,6 +53,8 @@ const PAUSE_FACTOR_UNSETTLED: u32 = 30;
 const EXCESS_NS: u64 = 300_000_000;
 /// Loans are asked for anew while less than this share of the budget is free, and as much might be.
 const RENEWED_SHARE: u64 = 16;
+/// Shared memory leaves so much of the budget to the rest.
+const LEFT_SHARE: u64 = 16;
 /// When a run has been refused nobody is left once so many looks in a row have seen nobody. Who waits
 /// for a disk may take longer to end than anybody has patience.
 const LOOKS_UNSEEN: u32 = 3;
@@ -105,8 +108,9 @@ impl Watch {
         let stopped = stop.clone();
         let (begin, begun) = mpsc::channel();
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
+            let unmapped = Unmapped::new(options.ram_bytes);
             let descendants = begun.recv().ok()?; // else no program could be started
-            Some(Watcher::new(page, descendants, agent, options).watch(&stopped))
+            Some(Watcher::new(page, descendants, agent, options, unmapped).watch(&stopped))
         })?;
         Ok(Watch { begin, stop, thread })
     }
@@ -146,6 +150,7 @@ struct Watcher {
     /// What ended processes had of the budget.
     returned_bytes: u64,
     extras: Extras,
+    unmapped: Unmapped,
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
     filled: Filled,
@@ -163,7 +168,13 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(page: Arc<SharedPage>, descendants: Descendants, agent: PathBuf, options: Options) -> Watcher {
+    fn new(
+        page: Arc<SharedPage>,
+        descendants: Descendants,
+        agent: PathBuf,
+        options: Options,
+        unmapped: Unmapped,
+    ) -> Watcher {
         Watcher {
             group: Group::own(page.clone()),
             is_swap_full: false,
@@ -180,6 +191,7 @@ impl Watcher {
             returned_bytes: page.returned_bytes().unwrap_or(0),
             page,
             extras: Extras::new(options.ram_bytes),
+            unmapped,
             kept_bytes: BTreeMap::new(),
             filled: Filled::default(),
             others: Others::default(),
@@ -263,14 +275,18 @@ impl Watcher {
             self.loans = self.page.reports().map_or_else(|_| Loans::new(), |told| self.loans(&looks, &told));
         }
         let mut walks = Walks { extras: &self.extras, began: self.began };
-        let (peak_bytes, is_wanted) = (self.census.tree_peak_bytes, self.is_tight || self.has_passed);
+        // What nobody has mapped is in no figure of a process.
+        let unmapped_bytes = self.unmapped.bytes(&self.mapped(&looks));
+        let peak_bytes = self.census.tree_peak_bytes.saturating_sub(unmapped_bytes);
+        let is_wanted = self.is_tight || self.has_passed;
         let told = Told { kin: &self.kin, loans: &self.loans, peak_bytes, is_wanted };
         let believed = self.sharing.look(&looks, &told, &mut walks);
         self.has_passed &= !self.sharing.has_walked();
-        self.census.note_peak(believed);
+        self.census.note_peak(believed.beside(unmapped_bytes));
         if is_over {
             self.census.note_peak(self.sharing.believed(self.census.tree_peak_bytes));
         }
+        self.unmapped.look(&looks, &self.mapped(&looks));
         let sightings = self.sightings(looks.iter());
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             self.census.describe(pid, name(pid), objection(pid, &self.agent, &self.page.mark()));
@@ -303,6 +319,15 @@ impl Watcher {
         }
     }
 
+    /// What each has mapped of shared memory, each page once.
+    fn mapped(&self, looks: &[Look]) -> Vec<(u32, u64)> {
+        let own = |look: &Look| {
+            let doubly_bytes = self.sharing.doubly(look.pid).shmem_bytes;
+            (look.pid, self.extras.shmem_bytes(look).saturating_sub(doubly_bytes))
+        };
+        looks.iter().filter(|look| !look.is_guest).map(own).collect()
+    }
+
     /// What is seen of each. They have no more shared memory together than the machine has.
     ///
     /// *The story:* twenty processes that looked at the same 60 MiB were said to hold 907, as not all
@@ -314,8 +339,14 @@ impl Watcher {
         let most = if all > 0 { machine::shmem_bytes().unwrap_or(u64::MAX) } else { u64::MAX };
         for sighting in &mut sightings {
             sighting.shmem_bytes = part_of(sighting.shmem_bytes, most, all);
+        }
+        let counted = sightings.iter().filter(|sighting| !sighting.look.is_guest);
+        let mapped: Vec<_> = counted.map(|sighting| (sighting.look.pid, sighting.shmem_bytes)).collect();
+        let unmapped = self.unmapped.parts(&mapped);
+        for sighting in &mut sightings {
             let extra = self.extras.of(sighting.look.pid);
-            sighting.shmem_bytes += extra.other_bytes();
+            let unmapped_bytes = unmapped.get(&sighting.look.pid).copied().unwrap_or(0);
+            sighting.shmem_bytes += extra.other_bytes() + unmapped_bytes;
             sighting.table_bytes = extra.table_bytes;
         }
         sightings
@@ -404,6 +435,7 @@ impl Watcher {
         }
         let mut walks = Walks { extras: &self.extras, began: self.began };
         self.sharing.walk_now(looks, (&self.kin, &self.loans), &mut walks);
+        self.unmapped.ask(looks, &self.mapped(looks));
         let mut managed = self.page.reports().ok()?;
         managed.retain(|report| !report.is_over);
         let tells = |look: &&Look| !self.sharing.is_silent(look.pid);
@@ -461,7 +493,7 @@ impl Watcher {
             managed.push(report);
         }
         let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
-        let needed = self.needed(looks, &managed);
+        let needed = self.needed(looks, &managed) + shared_bytes(sightings);
         self.census.need(needed, blank);
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
         self.loans = self.loans(looks, &managed);
@@ -470,7 +502,7 @@ impl Watcher {
         self.census.note_unpaged(self.unpaged_bytes);
         if self.options.divides {
             self.lend(looks, &managed)?;
-            self.page.set_launcher_bytes(self.own_part(looks, &managed))?;
+            self.page.set_launcher_bytes(self.own_part(looks, sightings, &managed))?;
             self.page.set_crowded(Report::crowd(&managed, self.options.ram_bytes))?;
             if is_over { self.let_go(&managed)? } else { self.divide(&managed)? }
         }
@@ -568,7 +600,7 @@ impl Watcher {
         lost.cast_signed() > self.tight_bytes()
     }
 
-    /// What the tree would hold now with RAM enough, what several have together once.
+    /// What the tree would hold now with RAM enough beside shared memory, what several have together once.
     fn needed(&mut self, looks: &[Look], managed: &[Report]) -> u64 {
         let inherits = |report: &&Report| report.counter("inherited_bytes") > 0;
         let heirs: BTreeSet<u32> = managed.iter().filter(inherits).map(|report| report.pid).collect();
@@ -593,8 +625,12 @@ impl Watcher {
         looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid)).map(of).sum()
     }
 
-    /// The launcher's part of the pool: what nobody else has.
-    fn own_part(&self, looks: &[Look], managed: &[Report]) -> i64 {
+    /// The launcher's part of the pool: what nobody else has. Shared memory stays, and leaves less for the
+    /// rest; but something, as to page all of that would bring the budget no nearer.
+    ///
+    /// *The story:* beside 60 MiB of shared memory a program had all of 100 MiB for the rest. 120 were held
+    /// and nothing was paged.
+    fn own_part(&self, looks: &[Look], sightings: &[Sighting], managed: &[Report]) -> i64 {
         let is_managed =
             |look: &Look| managed.iter().any(|report| report.is_of(look) && report.state != state::UNMANAGED);
         // Who is not managed any more may have a share still: that much of what it holds is off already.
@@ -609,7 +645,10 @@ impl Watcher {
             })
             .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
-        own.cast_signed() - unmanaged
+        let shared = shared_bytes(sightings);
+        let ram = self.options.ram_bytes;
+        let most = (ram - ram / LEFT_SHARE).cast_signed().saturating_sub(unmanaged).max(0);
+        own.cast_signed() - unmanaged - shared.cast_signed().min(most)
     }
 
     /// Tells the agents who has to make room for whom.
@@ -680,6 +719,11 @@ fn lender(looks: &[Look], pid: u32) -> Option<Lender> {
     let look = of_pid(looks, pid).filter(|look| !look.is_guest)?;
     let (program_pages, anon_bytes) = (look.program_pages, look.anon_bytes);
     Some(Lender { program_pages, anon_bytes, faults: minor_faults(pid)? })
+}
+
+/// Shared memory of all, and what else nobody can page.
+fn shared_bytes(sightings: &[Sighting]) -> u64 {
+    sightings.iter().filter(|sighting| !sighting.look.is_guest).map(|sighting| sighting.shmem_bytes).sum()
 }
 
 /// `bytes` of `all`, of which there are no more than `most`.

@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// When the other places have had no room for so long, that is said.
 const NO_ROOM: Duration = Duration::from_secs(1);
+/// What is shown of a command.
+const COMMAND_CHARS: usize = 60;
 
 /// `overspill swap add`.
 pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
@@ -54,7 +56,7 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     if refused > 0 {
         say!("overspill: note: {refused} of {} processes cannot use {shown}", processes.len());
     }
-    print(&format!("{shown}: pages go there, too, from now on\n"))?;
+    print(&format!("{shown}: pages of {} go there, too, from now on\n", given.run))?;
     Ok(0)
 }
 
@@ -90,7 +92,7 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
          none of theirs",
         processes.len()
     );
-    print(&format!("{shown}: nothing is left there\n"))?;
+    print(&format!("{shown}: nothing of {} is left there\n", given.run))?;
     Ok(0)
 }
 
@@ -109,16 +111,20 @@ fn name_of(path: &Path) -> PathBuf {
 
 /// An order that was given.
 struct Given {
+    /// Which run: `sort -S 2G (pid 7)`.
+    ///
+    /// *The story:* without `--pid` the only run there was was changed, and not named.
+    run: String,
     page: SharedPage,
     index: u32,
 }
 
 impl Given {
     fn new(pid: Option<u32>, order: &Order) -> Result<Given> {
-        let page = page_of(pid)?;
+        let (run, page) = page_of(pid)?;
         let text = order.encode().context("its path is too long")?;
         let index = page.give_order(&text).context("cannot give the order")?;
-        Ok(Given { page, index })
+        Ok(Given { run, page, index })
     }
 
     /// Processes that have their places open, whether they page yet or not: others follow when they
@@ -179,8 +185,8 @@ impl Given {
     }
 }
 
-/// The memory of the run that is meant: by its launcher, or by a process of it; the only one.
-fn page_of(pid: Option<u32>) -> Result<SharedPage> {
+/// The run that is meant, and its memory: by its launcher, or by a process of it; the only one.
+fn page_of(pid: Option<u32>) -> Result<(String, SharedPage)> {
     let look = scan::Look::now(&[]);
     let runs = &look.runs;
     let is_meant = |run: &&scan::Run| {
@@ -188,7 +194,11 @@ fn page_of(pid: Option<u32>) -> Result<SharedPage> {
     };
     let mut meant = runs.iter().filter(is_meant);
     match (meant.next(), meant.next(), pid) {
-        (Some(run), None, _) => scan::memory_of(run.pid).context("cannot write to the run's memory"),
+        (Some(run), None, _) => {
+            let page = scan::memory_of(run.pid).context("cannot write to the run's memory")?;
+            let command = human::clipped(&human::command(&run.command), COMMAND_CHARS);
+            Ok((format!("{command} (pid {})", run.pid), page))
+        }
         (None, _, Some(pid)) => bail!("{}", scan::no_run_of(pid, &look)),
         (None, _, None) => bail!("there is {}", look.nothing()),
         (Some(_), Some(_), _) => {

@@ -435,6 +435,7 @@ fn surroundings_may_be_poor() {
         ("overspill doctor --frobnicate 2>&-", 125, ""),
         ("overspill run --ram 64M -q true >&- 2>&-", 0, ""),
         ("env -i overspill run --ram 64M -q /bin/true", 0, ""),
+        ("TMPDIR=/proc overspill run --ram 64M -q true", 0, ""),
         ("TMPDIR=/nowhere TERM=dumb LANG=C COLUMNS=20 overspill run --ram 64M -q true", 0, ""),
         ("mkdir -p gone && cd gone && rmdir ../gone && overspill run --ram 64M -q true", 0, ""),
     ] {

@@ -628,6 +628,11 @@ fn a_run_is_found_whatever_link_it_was_started_by() {
     assert!(added.status.success(), "{}", stderr(&added));
     let drained = asked(&["swap", "drain", "--pid", &pid, scratch.0.to_str().unwrap()]);
     assert!(drained.status.success(), "{}", stderr(&drained));
+    // *The other story:* the only run there was got another place, and nobody was told which that was.
+    let run = format!("of sh -c 'echo ready; read word; exit 0' (pid {pid}) ");
+    for (done, said) in [(added, "pages "), (drained, "nothing ")] {
+        assert!(stdout(&done).contains(&format!("{said}{run}")), "{}", stdout(&done));
+    }
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
     let over = asked(&["swap", "drain", "--pid", &pid, "/var/tmp"]);

@@ -70,7 +70,9 @@ impl Unmapped {
         Unmapped {
             ram_bytes,
             began: SystemTime::now() - COARSE,
-            memfd_mount: memfd_create(c"overspill", MFdFlags::MFD_CLOEXEC).ok().and_then(|file| mount(&file)),
+            memfd_mount: memfd_create(c"overspill-mount", MFdFlags::MFD_CLOEXEC)
+                .ok()
+                .and_then(|file| mount(&file)),
             shmem_bytes,
             asked_shmem_bytes: shmem_bytes,
             others_bytes: shmem_bytes,

@@ -706,18 +706,16 @@ impl Manager<'_> {
 
     /// What a process that holds `held` bytes should have before it pages: all, unless others want some, too.
     fn wanted(&self, held: u64) -> u64 {
-        let ram = self.agent.ram();
-        let purse = &self.agent.purse;
+        let (ram, purse) = (self.agent.ram(), &self.agent.purse);
         if purse.is_alone() {
             return ram;
         }
         let most = ram / HEADROOM_SHARE;
         // Without that it would page to have it.
         let frames = (self.engine.mm().frames_kept() + BUDGET_STEP) as u64 * PAGE_SIZE as u64;
-        let least = self.reserve.least_bytes();
-        let burst = self.reserve.bytes() - least;
-        let lead = self.agent.growth.lead_bytes();
-        held + least + frames + (burst + lead.max(most / u64::from(purse.sharers()))).min(most)
+        let (least, burst) = (self.reserve.least_bytes(), self.reserve.bytes());
+        let lead = self.agent.growth.lead_bytes().max(most / u64::from(purse.sharers()));
+        held + least + frames + (burst - least + lead).min(most)
     }
 
     /// Brings the engine's budget to `budget`, at once or by a step. True while more steps are due:

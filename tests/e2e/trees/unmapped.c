@@ -40,7 +40,8 @@ int main(int count, char **words) {
         sleep(1);
         return shmctl(segment, IPC_RMID, 0) ? 4 : 0;
     }
-    int file = !strcmp(way, "file") ? open("/dev/shm", O_TMPFILE | O_RDWR, 0600) : memfd_create("unmapped", 0);
+    int is_file = !strcmp(way, "file");
+    int file = is_file ? open("/dev/shm", O_TMPFILE | O_RDWR, 0600) : memfd_create("unmapped", 0);
     if (file < 0 || ftruncate(file, bytes))
         return 5;
     if (!strcmp(way, "allocated") && fallocate(file, 0, 0, bytes))

@@ -1,8 +1,8 @@
 //! Where agents come to the launcher: an abstract socket, which whoever is in the same network namespace sees
 //! from any root, and one with a name beside the agent's library, which is seen from any network namespace.
 //!
-//! *The story:* what `unshare -Urn` and `bwrap --unshare-all` start may look neither into the launcher's /proc
-//! nor at its abstract names. It ran without a limit.
+//! *The story:* what `unshare -Urn` and `bwrap --unshare-all` start may look neither into the launcher's
+//! /proc nor at its abstract names. It ran without a limit.
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};

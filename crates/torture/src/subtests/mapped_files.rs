@@ -288,12 +288,12 @@ pub fn forks(context: &mut Context) -> Outcome {
     Ok(())
 }
 
-/// `file-fork-written`: children have mapped files that nobody stores to, which leave and come meanwhile. Then
-/// somebody writes to the file: what is mapped shows that, and is in no more pieces than before.
+/// `file-fork-written`: children have mapped files that nobody stores to, which leave and come meanwhile.
+/// Then somebody writes to the file: what is mapped shows that, and is in no more pieces than before.
 ///
-/// *The story:* what the kernel does not move, as a child has it, too, was made this process's own by a store.
-/// It counted as stored to: up to 1707 of 6144 pages showed what the file had held before, for good. Where
-/// nobody may store each page became a mapping of its own, 239 in place of 53.
+/// *The story:* what the kernel does not move, as a child has it, too, was made this process's own by a
+/// store. It counted as stored to: up to 1707 of 6144 pages showed what the file had held before, for good.
+/// Where nobody may store each page became a mapping of its own, 239 in place of 53.
 pub fn fork_written(context: &mut Context) -> Outcome {
     let file = Scratch::new(context, size(context))?;
     let read_only = file.map(size(context), libc::PROT_READ, SHARED)?;

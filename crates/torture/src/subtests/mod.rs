@@ -222,7 +222,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-cut" Holds mapped_files::cut, "a mapped file is cut";
     "file-writer" Holds mapped_files::writer, "others write to a mapped file";
     "file-fork" Exceeded mapped_files::forks, "children of a process with mapped files";
-    "file-fork-written" Exceeded mapped_files::fork_written, "others write to a file once children had it mapped";
+    "file-fork-written" Exceeded mapped_files::fork_written, "others write to a file that children have, too";
     "file-fork-unheard" Exceeded mapped_files::forks_unheard, "bare forks while pages of files come in";
     "file-pieces" Holds mapped_files::pieces, "munmap, mremap and mprotect of parts of a mapped file";
     "file-advice" Exceeded mapped_files::advice, "advice, msync, mincore and mlock of a mapped file";

@@ -505,21 +505,22 @@ fn launcher_and_keeper_have_neither_the_callers_descriptors_nor_its_directory() 
     let scratch = Scratch::new("keeper-files");
     let script = "read -r _ _ _ launcher _ </proc/$$/stat
         for pid in $(cat /proc/$launcher/task/*/children); do
-        [ $pid = $$ ] || { until [ -e /proc/$pid/fd/7 ]; do sleep 0.05; done
+        [ $pid = $$ ] || { until [ -e /proc/$pid/fd/8 ]; do sleep 0.05; done
         cd /proc/$pid/fd; readlink *; readlink ../cwd /proc/$launcher/cwd; }; done";
     let mut command = Command::new("sh");
     let line = "exec 7</dev/zero 9>lock; exec \"$0\" run --ram 100M -q -- sh -c \"$1\"";
     command.args(["-c", line, env!("CARGO_BIN_EXE_overspill"), script]).current_dir(&scratch.0);
     let output = command.env("TMPDIR", &scratch.0).env("OVERSPILL_CONFIG", "/dev/null").output().unwrap();
     // Its end of the line twice, the library's directory, and what it goes on with: the shared page, the
-    // door and the directory to page to.
+    // door by its name and by its file, and the directory to page to.
     let own = scratch.0.to_str().unwrap();
-    let expected = ["socket:", "/dev/null", "/dev/null", own, "socket:", "/memfd:overspill", "socket:"];
+    let (door, page) = (["socket:"; 2], "/memfd:overspill");
+    let expected = ["socket:", "/dev/null", "/dev/null", own, "socket:", page, door[0], door[1]];
     let found = stdout(&output);
     let found: Vec<_> = found.lines().collect();
     let is_expected = |(found, expected): (&&str, &&str)| found.starts_with(*expected);
     assert!(found.iter().zip(&expected).all(is_expected), "{found:?} {}", stderr(&output));
-    assert!(found[7..] == ["/var/tmp", "/", "/"] || found[7..] == [own, "/", "/"], "{found:?}");
+    assert!(found[8..] == ["/var/tmp", "/", "/"] || found[8..] == [own, "/", "/"], "{found:?}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 
 usage: extents_seq.py OVERSPILL DIRECTORY [PIECES [RUNS [KIB]]]    20000 pieces of 64 KiB, 5 pairs of runs; root
 
-The published pieces have 1024 KiB. The directory's file system must be able to take a part out of a file (ext4, XFS). It needs room for twice the file (2.4 GiB),
-which is gone afterwards. The load takes three quarters of it, 3 GiB at most. Prints FIEMAP's count for both (`swap info`), a line for
+The published pieces have 1024 KiB. The directory's file system must be able to take a part out of a file (ext4, XFS).
+It needs room for twice the file (2.4 GiB), which is gone afterwards. The load takes three quarters of it, 3 GiB at most. Prints FIEMAP's count for both (`swap info`), a line for
 each run, and the ratio of the medians."""
 import ctypes, json, os, statistics, subprocess, sys
 

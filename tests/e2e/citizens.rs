@@ -104,7 +104,6 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// *The stories:* exec with an environment that cannot be read was SIGSEGV, getrlimit to nowhere succeeded;
 /// *The story:* the library of LD_AUDIT has a libc of its own, whose memory came to lie directly behind the
 /// agent's data. The kernel made one mapping of it and their end. All of it was managed, and the agent waited
 /// for itself: five of five runs hung.
@@ -116,6 +115,7 @@ fn audited(context: &Context) -> Outcome {
     launch.ram(20 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
 }
 
+/// *The stories:* exec with an environment that cannot be read was SIGSEGV, getrlimit to nowhere succeeded;
 /// mmap of a file with a length that has no whole pages ended the program; and so did the hooks' own look at
 /// the clock where the program may not read the processor's counter.
 fn odd_calls(context: &Context) -> Outcome {

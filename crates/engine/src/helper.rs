@@ -2,7 +2,7 @@
 //! for the reactor.
 //!
 //! madvise(MADV_DONTNEED) on memory whose REMOVE events are enabled waits until the event was read
-//! (kernels without UFFDIO_MOVE need it), and so does mremap; MADV_POPULATE_WRITE waits for missing
+//! (what was copied and not moved), and so does mremap; MADV_POPULATE_WRITE waits for missing
 //! pages to be filled (it makes pages exclusive again after a fork). One order at a time.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

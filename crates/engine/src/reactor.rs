@@ -44,8 +44,7 @@ impl Reactor {
     /// Cranks once and then, unless there was something to do, waits until there is, until `bell`
     /// is readable or until `deadline`.
     pub fn turn(&mut self, engine: &mut Engine, deadline: Nanos, bell: Option<&Bell>) {
-        let busy = engine.crank();
-        engine.answer_behind();
+        let busy = engine.crank() | engine.answer_behind();
         let now = clock::monotonic_ns();
         if busy {
             if now > self.busy_until {

@@ -574,7 +574,7 @@ impl Manager<'_> {
         let is_awaited = fresh::is_awaited(asked);
         merging::stop();
         self.serve_files();
-        self.growing.look();
+        self.growing.look(&mut self.engine);
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();
         let mut kept = kept::resident(shared_bytes);
         self.engine.report().sample_resident(resident + kept, shared_bytes - kept);

@@ -222,7 +222,7 @@ unsafe fn data_of(base: usize) -> impl Iterator<Item = AddressRange> {
 /// Calls `visit` with the pages of the agent's own data.
 ///
 /// *The story:* memory that was mapped directly behind them became one mapping with their end, which is
-/// anonymous, too. All of it was managed, and the agent waited for itself (`torture own-data`).
+/// anonymous, too. All of it was managed, and the agent waited for itself (`citizens::audited`).
 pub fn each_own_data(visit: &mut impl FnMut(AddressRange)) {
     // SAFETY: the agent begins with its header, and is never unloaded.
     for data in unsafe { data_of((&raw const OWN_HEADER) as usize) } {

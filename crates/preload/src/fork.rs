@@ -275,13 +275,18 @@ pub fn heard() -> &'static AtomicU32 {
     &HEARD
 }
 
+/// So often it is looked whether that is done: the agent may have ended.
+const HEARD_RESTS: u32 = 50_000;
+
 /// Waits while the agent handles a fork that it has read of: its maker may be the caller, who has made it by
 /// the bare instruction, and is about to change what the child of that was to get.
 pub fn outwait_heard() {
     let (generation, seen) = (GENERATION.load(SeqCst), HEARD.load(SeqCst));
     let lasts = || HEARD.load(SeqCst) == seen && GENERATION.load(SeqCst) == generation;
-    while seen % 2 == 1 && lasts() && MANAGING.load(SeqCst) && is_ours() {
+    let mut rests = HEARD_RESTS;
+    while seen % 2 == 1 && rests > 0 && lasts() && MANAGING.load(SeqCst) && is_ours() {
         rest();
+        rests -= 1;
     }
 }
 

@@ -196,7 +196,9 @@ pub fn reach(name: &[u8], file: &str, patience_s: u64) -> Result<Fd, Errno> {
     let directory = DIRECTORY.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|&byte| byte != 0);
     let path: Vec<u8> = directory.chain(file.bytes()).collect();
     match CString::new(path) {
-        Ok(path) if path.as_bytes().starts_with(b"/") => socket::connect(Place::File(&path), patience_s),
+        Ok(path) if path.as_bytes().starts_with(b"/") => {
+            socket::connect(Place::File(&path), patience_s).map_err(|_| errno)
+        }
         _ => Err(errno),
     }
 }

@@ -8,9 +8,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::child::Form;
-use crate::fail;
 use crate::memory::PAGE;
 use crate::outcome::{Failure, Outcome};
+use crate::{ensure, fail};
 
 /// Turns the -1 of a kernel call into a failure that names the call.
 pub fn check(call: &str, result: isize) -> Outcome<usize> {
@@ -68,10 +68,12 @@ pub fn mremap(address: usize, old: usize, new: usize, flags: i32, target: usize)
     Ok(result as usize)
 }
 
-/// The same past libc and whatever stands before it.
+/// The same by the bare instruction.
 pub fn mremap_unheard(address: usize, old: usize, new: usize, flags: i32, target: usize) -> Outcome<usize> {
     // SAFETY: as above.
-    check("mremap", unsafe { libc::syscall(libc::SYS_mremap, address, old, new, flags, target) } as isize)
+    let result = unsafe { bare(libc::SYS_mremap, [address, old, new, flags as usize, target, 0]) };
+    ensure!(!(-4095..0).contains(&result), "mremap by the bare instruction: error {}", -result);
+    Ok(result as usize)
 }
 
 /// `mprotect(2)`.

@@ -172,7 +172,8 @@ impl Custody {
         let guest = guest.and_then(|guest| Ok((socket::peer(&guest)?.0, guest)));
         match guest {
             // Who has ended since is asked for no parents. It gave what it had before.
-            Ok((pid, connection)) if is_descendant(pid) || !exists(pid) => {
+            // Who is outside of this pid namespace has no number here.
+            Ok((pid, connection)) if pid != 0 && (is_descendant(pid) || !exists(pid)) => {
                 if self.living.len() + self.left.len() < self.most {
                     self.living.push(Living { connection, pid });
                 } else if !std::mem::replace(&mut self.is_told, true) && !self.quiet {

@@ -645,7 +645,9 @@ impl Watcher {
             })
             .sum();
         let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
-        let shared = shared_bytes(sightings);
+        // What the kernel keeps of files is told by agents as far as there is so much, of whatever kind.
+        let told: u64 = sightings.iter().map(|sighting| sighting.kept_bytes.min(sighting.shmem_bytes)).sum();
+        let shared = shared_bytes(sightings).saturating_sub(told);
         let ram = self.options.ram_bytes;
         let most = (ram - ram / LEFT_SHARE).cast_signed().saturating_sub(unmanaged).max(0);
         own.cast_signed() - unmanaged - shared.cast_signed().min(most)

@@ -34,8 +34,16 @@ impl Engine {
         (first <= slot).then_some(Slot(slot))
     }
 
+    /// Those that could not be settled are looked at once more.
+    pub(super) fn answer_unsettled(&mut self) {
+        self.behind.append(&mut self.unsettled);
+        self.answer_behind();
+    }
+
     /// Answers those, by what their files are now. Not in the midst of anything: files may change hands.
-    pub fn answer_behind(&mut self) {
+    /// True: there were any.
+    pub fn answer_behind(&mut self) -> bool {
+        let is_any = !self.behind.is_empty();
         let mut looked = false;
         for (address, write, thread) in core::mem::take(&mut self.behind) {
             if !looked && self.slot_behind(vpn(address)).is_some_and(|slot| self.is_within_by_now(slot)) {
@@ -44,13 +52,14 @@ impl Engine {
             }
             match self.slot_behind(vpn(address)) {
                 None => self.fault(address, write, false, thread),
-                // It could not be settled now.
-                Some(slot) if self.is_within_by_now(slot) => self.behind.push((address, write, thread)),
+                // It could not be settled now: at the next tick.
+                Some(slot) if self.is_within_by_now(slot) => self.unsettled.push((address, write, thread)),
                 // Else a read that fails says so.
                 Some(_) if self.view.poison((PROGRAM, vpn(address))) => {}
                 Some(_) => self.missing((PROGRAM, vpn(address)), write),
             }
         }
+        is_any
     }
 
     fn is_within_by_now(&mut self, slot: Slot) -> bool {

@@ -386,11 +386,15 @@ impl Engine {
         (1 + rest.count() as u32, head)
     }
 
-    /// Those pages of a run, by their bits, of which stores are to be told.
+    /// Those pages of a run, by their bits, of which stores are to be told, so that no device writes to them.
+    /// (Of a mapping whose stores are the file's one may that began before the last sync.)
     pub(super) fn watched(&mut self, run: Run) -> u64 {
         let is_any = !self.transfers.files().is_empty() && self.mm.place(run.first).0 == PROGRAM;
+        let mut is_watched = |page: PageId| {
+            self.manner_of(page) != Manner::Open && self.shared_slot(self.mm.place(page)).is_none()
+        };
         let pages = (0..run.count).filter(|_| is_any);
-        pages.map(|n| u64::from(self.manner_of(PageId(run.first.0 + n)) != Manner::Open) << n).sum()
+        pages.map(|n| u64::from(is_watched(PageId(run.first.0 + n))) << n).sum()
     }
 
     /// The file's slot of a page whose stores are to be told: one that shows the file, or any of a

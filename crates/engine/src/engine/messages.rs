@@ -50,6 +50,11 @@ impl Engine {
         self.view.program.wake(page..page + PAGE_SIZE);
     }
 
+    /// Is nothing under way in the address space that is still to be told?
+    pub fn is_all_told(&mut self) -> bool {
+        self.view.program.is_quiet()
+    }
+
     /// Whoever waits at an address that nothing is known of touches it again.
     pub fn let_touch_again(&mut self, page: usize) {
         self.view.program.wake(page..page + PAGE_SIZE);

@@ -171,6 +171,8 @@ pub struct Engine {
     wiping: wiping::Wiping,
     /// Who touches what lies behind the end of a file.
     behind: Vec<ends::Behind>,
+    /// ... and whose file changed hands, or was about to.
+    unsettled: Vec<ends::Behind>,
 }
 
 impl Engine {
@@ -227,6 +229,7 @@ impl Engine {
             heirs: heirs::Heirs::default(),
             wiping: wiping::Wiping::default(),
             behind: Vec::new(),
+            unsettled: Vec::new(),
         }
     }
 
@@ -391,7 +394,7 @@ impl Engine {
         self.wiping.may_be();
         self.feed(Event::Tick);
         self.look_at_files();
-        self.answer_behind();
+        self.answer_unsettled();
         self.read_foreseen();
         self.size_pool();
         let packed = self.compressed.stats();

@@ -109,7 +109,9 @@ impl Memory {
         // SAFETY: the mapping is the lobby's now, which nobody else knows of; its content stays.
         if unsafe { mem::mprotect(part(lobby, count), Prot::RW) }.is_ok() {
             taken = self.try_move_out(lobby, first, count, there).taken & there;
-            for (page, run) in runs(there & !taken & watched) {
+            let known = self.present(part(lobby, count)).unwrap_or(0);
+            let copied = if self.sharing.begun { known & there & !taken & watched } else { 0 };
+            for (page, run) in runs(copied) {
                 let at = lobby + page as usize * PAGE_SIZE;
                 taken |= self.copy_from_lobby(at, Frame(first.0 + page), run) << page;
             }

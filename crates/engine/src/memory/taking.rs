@@ -66,8 +66,10 @@ impl Memory {
     fn move_out(&mut self, address: usize, first: Frame, count: u32, watched: u64) -> Taken {
         let mut tried = self.try_learning_rights(address, first, count);
         let refused = bits(0, count) & !tried.taken & !tried.unfit;
-        if tried.settled && refused & watched != 0 {
+        if tried.settled && self.sharing.begun && refused & watched != 0 {
             self.copy_watched(address, first, refused & watched);
+            // Meanwhile messages were read.
+            tried.settled = !self.is_changing(&(address..address + count as usize * PAGE_SIZE));
         }
         let refused = refused & !watched;
         if tried.settled && refused != 0 && self.sharing.may_help() {
@@ -257,12 +259,17 @@ impl Memory {
     /// had held before somebody else wrote to it, for good; of those that may not be stored to each became a
     /// mapping of its own (`torture file-fork-written`).
     fn copy_watched(&mut self, address: usize, first: Frame, which: u64) {
-        let is_ready = self.started_helper().is_some_and(|helper| helper.is_idle());
-        let range = address..address + (u64::BITS - which.leading_zeros()) as usize * PAGE_SIZE;
-        if !is_ready || !self.protect(range.clone()) {
+        if !self.started_helper().is_some_and(|helper| helper.is_idle()) {
             return;
         }
-        let present = self.present(range).unwrap_or(0) & which;
+        let range = |page: u32, run: u32| {
+            let start = address + page as usize * PAGE_SIZE;
+            start..start + run as usize * PAGE_SIZE
+        };
+        if !runs(which).all(|(page, run)| self.protect(range(page, run))) {
+            return;
+        }
+        let present = self.present(range(0, u64::BITS - which.leading_zeros())).unwrap_or(0) & which;
         let taken = self.copy_and_drop(address, first, present);
         for (page, run) in runs(present & !taken) {
             self.drop_frames(Frame(first.0 + page), run);
@@ -364,7 +371,7 @@ impl Memory {
     /// mapped again while the helper waits with the part before it. When it fails, the program has
     /// unmapped part of the range: that event is still to come, and settles it.
     pub(super) fn drop_program_pages(&mut self, range: AddressRange) {
-        let helper = self.helper.expect("started where UFFDIO_MOVE is missing");
+        let helper = self.helper.expect("started before anything is copied");
         helper.order(Job::Drop, range.clone());
         self.await_helper(helper);
         own_events::remove(self.changes.queue_mut(), &range);

@@ -5,6 +5,8 @@
 //! *The story:* mlock, and a realloc that moved: the thread waited for ever, and so did all who touched what
 //! was out (`torture mlock-grows`).
 
+use alloc::vec::Vec;
+
 use linux_raw_sys::general::{__NR_mremap, MREMAP_FIXED, MREMAP_MAYMOVE};
 use overspill_engine::Engine;
 use overspill_sys::thread_call::{Call, call_of, number_in_proc};
@@ -20,15 +22,19 @@ pub fn range() -> AddressRange {
     RANGE.get()
 }
 
-/// The call that is under way.
+/// The call that is under way, and others that began meanwhile.
 #[derive(Default)]
-pub struct Growing(Option<(u32, Call)>);
+pub struct Growing {
+    is_under_way: bool,
+    /// Where their threads wait: one after another.
+    waiting: Vec<usize>,
+}
 
 impl Growing {
     /// None is. (What a child of fork has of its parent's is its parent's.)
     pub fn none() -> Growing {
         RANGE.clear();
-        Growing(None)
+        Growing::default()
     }
 
     /// A thread waits at `page`, where nothing is known; `mapping` says how far that is one. True: it fills
@@ -41,14 +47,10 @@ impl Growing {
         mapping: impl FnOnce(usize) -> AddressRange,
     ) -> bool {
         let Some(in_proc) = number_in_proc(thread) else { return false };
-        let call = call_of(in_proc);
-        let Some((call, grown)) = call.and_then(|call| Some((call, grown_by(&call, page)?))) else {
-            return false;
-        };
-        self.look();
-        if self.0.is_some() {
-            // One at a time: it touches again.
-            engine.let_touch_again(page);
+        let Some(grown) = call_of(in_proc).and_then(|call| grown_by(&call, page)) else { return false };
+        self.look(engine);
+        if self.is_under_way {
+            self.waiting.push(page);
             return true;
         }
         let grown = grown.start..grown.end.min(mapping(page).end);
@@ -56,17 +58,18 @@ impl Growing {
             return false;
         };
         RANGE.set(grown.clone());
-        self.0 = Some((in_proc, call));
+        self.is_under_way = true;
         // SAFETY: nobody has touched what it grows by: the kernel is about to fill it, with zeroes.
         unsafe { engine.leave_to_kernel(grown) };
         true
     }
 
-    /// Once the call has ended what it has filled is memory like any other.
-    pub fn look(&mut self) {
-        if self.0.is_some_and(|(in_proc, call)| call_of(in_proc) != Some(call)) {
-            self.0 = None;
+    /// Once the move is told, which is when all is filled, that is memory like any other.
+    pub fn look(&mut self, engine: &mut Engine) {
+        if self.is_under_way && engine.is_all_told() {
+            self.is_under_way = false;
             RANGE.clear();
+            self.waiting.drain(..).for_each(|page| engine.let_touch_again(page));
         }
     }
 }
@@ -80,13 +83,16 @@ impl Drop for Growing {
 /// What memory grows by that moves, of a call whose thread waits at `page`: the kernel fills it from its
 /// beginning on.
 fn grown_by(&(number, [old, old_len, new_len, flags, new, _]): &Call, page: usize) -> Option<AddressRange> {
-    let (old_len, new_len) = (old_len.next_multiple_of(PAGE_SIZE), new_len.next_multiple_of(PAGE_SIZE));
-    let may_move = number == __NR_mremap && flags as u32 & MREMAP_MAYMOVE != 0;
+    if number != __NR_mremap || flags as u32 & MREMAP_MAYMOVE == 0 {
+        return None;
+    }
+    let (old_len, new_len) =
+        (old_len.checked_next_multiple_of(PAGE_SIZE)?, new_len.checked_next_multiple_of(PAGE_SIZE)?);
+    let by = new_len.checked_sub(old_len).filter(|&by| by > 0)?;
     let is_fixed = flags as u32 & MREMAP_FIXED != 0;
-    let by = new_len.checked_sub(old_len).filter(|&by| by > 0 && may_move)?;
-    let start = if is_fixed { new + old_len } else { page };
-    let in_place = old + old_len..old + new_len;
-    let grown = start..start + by;
+    let start = if is_fixed { new.checked_add(old_len)? } else { page };
+    let in_place = old.checked_add(old_len)?..old.checked_add(new_len)?;
+    let grown = start..start.checked_add(by)?;
     (grown.contains(&page) && !in_place.contains(&page)).then_some(grown)
 }
 
@@ -105,5 +111,6 @@ mod tests {
         assert_eq!(by(MAY_MOVE, 0x13000), None, "in place nothing is refused");
         assert_eq!(grown_by(&(__NR_mremap, [0x10000, 0x2000, 0x2000, MAY_MOVE, 0, 0]), 0x72000), None);
         assert_eq!(grown_by(&(0, [0, 1, 2, MAY_MOVE, 0, 0]), 0x72000), None, "it is another call");
+        assert_eq!(grown_by(&(__NR_mremap, [0, 1, usize::MAX, MAY_MOVE, 0, 0]), 0x72000), None);
     }
 }

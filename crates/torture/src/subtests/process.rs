@@ -84,17 +84,20 @@ pub fn mlock(context: &mut Context) -> Outcome {
 /// have answered that. The thread waited for ever, and all who touched what was out did, too.
 pub fn mlock_grows(context: &mut Context) -> Outcome {
     const MOVED: usize = MIB / 8;
-    const GROWN: usize = 4 * MIB;
     const FIRST: usize = 512;
-    let calls = [sys::mremap, sys::mremap_unheard];
-    for (call, flags) in calls.iter().flat_map(|call| [(call, libc::MREMAP_FIXED), (call, 0)]) {
+    type Call = fn(usize, usize, usize, i32, usize) -> Outcome<usize>;
+    let [heard, unheard]: [Call; 2] = [sys::mremap, sys::mremap_unheard];
+    let (little, much) = (4 * MIB, 160 * MIB);
+    let to = libc::MREMAP_FIXED;
+    let ways = [(heard, to, little), (heard, 0, little), (unheard, to, little), (unheard, 0, much)];
+    for (call, flags, grown) in ways {
         let memory = Memory::map(8 * MIB)?;
         pattern::fill_pages(&memory, 0..memory.pages(), SEED);
         context.cool(&memory)?;
         sys::mlock(memory.page(FIRST), MOVED)?;
         context.press()?;
         // Nobody else's addresses.
-        let (target, len) = Memory::map_with(MOVED + GROWN, libc::PROT_NONE, PRIVATE)?.forget();
+        let (target, len) = Memory::map_with(MOVED + grown, libc::PROT_NONE, PRIVATE)?.forget();
         let new = call(memory.page(FIRST), MOVED, len, flags | libc::MREMAP_MAYMOVE, target)?;
         let moved = Memory::adopt(new, len);
         let kept = MOVED / PAGE;

@@ -30,7 +30,7 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE, random, socket};
 
 use super::descendants::{children, exists, name, of_memory};
 use super::door::is_descendant;
-use super::entrance::Entrance;
+use super::entrance::{self, Entrance};
 use crate::human;
 use crate::stderr::say;
 
@@ -42,8 +42,6 @@ const GRACE: Duration = Duration::from_secs(1);
 /// So long it is waited for that who was ended at the run's end has ended.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// With fewer descriptors there is none.
-const DESCRIPTORS_MIN: u64 = 32;
 /// It has half of what this leaves, at most: the others are for who looks at processes.
 const DESCRIPTORS_SPARE: u64 = 64;
 
@@ -68,10 +66,10 @@ impl Custodian {
     ///
     /// *The story:* with twelve the command could not be started any more.
     pub fn start(token: u64, path: Option<PathBuf>, quiet: bool) -> Result<Custodian, Errno> {
-        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
-        if descriptors < DESCRIPTORS_MIN {
+        if entrance::has_few_descriptors() {
             return Err(Errno::MFILE);
         }
+        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
         let entrance = Entrance::open(&custody_name(token), path)?;
         let [stop, stopped] = socket::pair()?;
         let most = connections_max(descriptors);

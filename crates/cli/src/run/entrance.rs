@@ -10,12 +10,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{Resource, getrlimit};
 use overspill_sys::event::{PollFd, poll};
 use overspill_sys::socket::{self, Place};
 use overspill_sys::{Errno, Fd};
 
 /// Whoever knows a socket's name may come to it; who is answered is another question.
 const EVERYBODY: u32 = 0o666;
+
+/// With fewer descriptors the launcher needs each: there is an abstract name only, and no custody.
+const DESCRIPTORS_MIN: u64 = 32;
+
+/// See [`DESCRIPTORS_MIN`].
+pub fn has_few_descriptors() -> bool {
+    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| soft < DESCRIPTORS_MIN)
+}
 
 /// Sockets that somebody listens at, one at least.
 pub struct Entrance(Vec<Fd>);
@@ -24,6 +33,7 @@ impl Entrance {
     /// An abstract name and a file, or what can be had of both. EADDRINUSE and others: nothing can.
     pub fn open(name: &[u8], path: Option<PathBuf>) -> Result<Entrance, Errno> {
         let by_name = socket::listen(Place::Name(name));
+        let path = path.filter(|_| !has_few_descriptors());
         let by_file = path.map_or(Err(Errno::NOENT), |path| listen_at(&path));
         match (by_name, by_file) {
             (Err(errno), Err(_)) => Err(errno),

@@ -544,7 +544,7 @@ fn a_killed_launcher_leaves_no_agent_behind() {
     let mut child = with_own_agent(&scratch, "sleep 4").spawn().unwrap();
     // Between its directory and its keeper is a millisecond (docs/limits.md).
     let is_there = |entry: fs::DirEntry| entry.path().join("liboverspill_preload.so").exists();
-    let mut entries = || fs::read_dir(&scratch.0).unwrap().map(Result::unwrap);
+    let entries = || fs::read_dir(&scratch.0).unwrap().map(Result::unwrap);
     support::eventually("the agent is there", || entries().any(is_there));
     child.kill().unwrap();
     child.wait().unwrap();

@@ -208,7 +208,9 @@ fn load(context: &Context) -> Outcome<Vec<OsString>> {
 /// *The story:* of three that grow side by side what left as zeroes was added up, each time and of each: 318
 /// to 610 MiB were proposed where 230 do.
 fn three_loads(context: &Context) -> Outcome<Vec<OsString>> {
-    let load = format!("{} load seq --size 60M", context.overspill.display());
+    // Long enough for all to be there at once. *The story:* in one run of a dozen one was done before another
+    // began, and 70 % held both.
+    let load = format!("{} load seq --size 60M --seconds 1", context.overspill.display());
     words("/bin/sh".into(), &["-c", &format!("{load} & {load} & {load} & wait")], None)
 }
 

@@ -433,8 +433,8 @@ fn turns(context: &Context) -> Outcome<Verdict> {
 fn two_that_fit(context: &Context) -> Outcome<Verdict> {
     let (worker, idler) =
         (worker(context, "trees-worker", &[])?, packages::compile(context, "trees-idler", IDLER, &[])?);
-    for (idle, busy, ram) in [(20, 40, 100), (8, 50, 100), (30, 30, 80)] {
-        let script = format!("$0 {idle} 2 & sleep 0.3; $1 {busy} 4; wait");
+    for (idle, busy, ram) in [(20, 40, 100), (30, 30, 80)] {
+        let script = format!("$0 {idle} 1 & sleep 0.3; $1 {busy} 4; wait");
         let launch = Launch::new(context, format!("trees-two-{idle}-{busy}"), "/bin/sh").timeout(60);
         let launch = launch.args(["-c", &script, &text(&idler), &text(&worker)]);
         let finished = launch.ram(ram * MIB).run()?;

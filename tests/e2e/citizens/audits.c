@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES ((size_t)3 << 20)
+#define BYTES ((size_t)8 << 20)
 
 static char *volatile last;
 

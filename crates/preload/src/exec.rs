@@ -199,7 +199,7 @@ fn is_like(library: &[u8], agent: &[u8]) -> bool {
 }
 
 /// The libraries that LD_PRELOAD names.
-fn parts(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn parts(libraries: &[u8]) -> impl Iterator<Item = &[u8]> {
     libraries.split(|byte| b" :".contains(byte))
 }
 

@@ -24,7 +24,7 @@ use overspill_sys::socket::{self, Place};
 use overspill_sys::text::Decimal;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, file, proc_place, procfs, uffd};
 
-use crate::filters;
+use crate::{exec, filters};
 
 /// A launcher that is stopped does not answer.
 const PATIENCE_S: u64 = 2;
@@ -180,8 +180,7 @@ const DIRECTORY_MAX: usize = 107;
 
 /// These are the libraries that the environment has named, before there are other threads.
 pub fn note_libraries(libraries: &[u8]) {
-    let mut parts = libraries.split(|byte| b" :".contains(byte));
-    let own = parts.find_map(|library| library.strip_suffix(LIBRARY.as_bytes()));
+    let own = exec::parts(libraries).find_map(|library| library.strip_suffix(LIBRARY.as_bytes()));
     let own = own.filter(|directory| directory.len() < DIRECTORY_MAX && directory.ends_with(b"/"));
     for (at, &byte) in DIRECTORY.iter().zip(own.unwrap_or_default()) {
         at.store(byte, Ordering::Relaxed);

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use overspill_engine::shared::{PROCESSES, custody_name, letters};
@@ -69,10 +68,9 @@ impl Custodian {
         if entrance::has_few_descriptors() {
             return Err(Errno::MFILE);
         }
-        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
         let entrance = Entrance::open(&custody_name(token), path)?;
         let [stop, stopped] = socket::pair()?;
-        let most = connections_max(descriptors);
+        let most = connections_max(entrance::descriptors_max());
         let mut kept = Custody { quiet, most, is_told: false, living: Vec::new(), left: Vec::new() };
         let keep = move || kept.keep(&entrance, &stopped);
         let thread = std::thread::Builder::new().name("custody".into()).spawn(keep);

@@ -21,9 +21,14 @@ const EVERYBODY: u32 = 0o666;
 /// With fewer descriptors the launcher needs each: there is an abstract name only, and no custody.
 const DESCRIPTORS_MIN: u64 = 32;
 
+/// So many may this process have.
+pub fn descriptors_max() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
+}
+
 /// See [`DESCRIPTORS_MIN`].
 pub fn has_few_descriptors() -> bool {
-    getrlimit(Resource::RLIMIT_NOFILE).is_ok_and(|(soft, _)| soft < DESCRIPTORS_MIN)
+    descriptors_max() < DESCRIPTORS_MIN
 }
 
 /// Sockets that somebody listens at, one at least.

@@ -387,14 +387,18 @@ impl Engine {
     }
 
     /// Those pages of a run, by their bits, of which stores are to be told, so that no device writes to them.
-    /// (Of a mapping whose stores are the file's one may that began before the last sync.)
+    /// (Of a mapping whose stores are the file's one may that began before the last sync.) None where pages
+    /// are moved, and no child may have them: nobody asks then.
     pub(super) fn watched(&mut self, run: Run) -> u64 {
-        let is_any = !self.transfers.files().is_empty() && self.mm.place(run.first).0 == PROGRAM;
+        let program = &self.view.program;
+        let matters = program.may_share() || !program.can_move();
+        if !matters || self.transfers.files().is_empty() || self.mm.place(run.first).0 != PROGRAM {
+            return 0;
+        }
         let mut is_watched = |page: PageId| {
             self.manner_of(page) != Manner::Open && self.shared_slot(self.mm.place(page)).is_none()
         };
-        let pages = (0..run.count).filter(|_| is_any);
-        pages.map(|n| u64::from(is_watched(PageId(run.first.0 + n))) << n).sum()
+        (0..run.count).map(|n| u64::from(is_watched(PageId(run.first.0 + n))) << n).sum()
     }
 
     /// The file's slot of a page whose stores are to be told: one that shows the file, or any of a

@@ -169,12 +169,13 @@ mod tests {
     /// Makes a call while this descriptor is asked, for a moment; and says how long it took.
     fn while_asked(descriptor: c_int, call: impl FnOnce() -> c_int) -> (c_int, Duration) {
         ASKED.store(descriptor, SeqCst);
+        // From before the thread is there: it may have slept already when the call is made.
+        let began = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(QUESTION);
                 ASKED.store(NONE_ASKED, SeqCst);
             });
-            let began = Instant::now();
             (call(), began.elapsed())
         })
     }

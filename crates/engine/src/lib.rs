@@ -13,6 +13,7 @@ extern crate alloc;
 
 pub mod child;
 pub mod claims;
+mod copies;
 pub mod crowd;
 pub mod discards;
 pub mod doze;

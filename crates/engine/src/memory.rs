@@ -710,7 +710,10 @@ mod tests {
         };
         assert_eq!(gone, Ok(()));
         memory.empty_trash();
-        assert_eq!(memory.take_out(place.page(0), Frame(0), 8, 0), Taken { taken: 0b1111_1011, gone: 0b100 });
+        assert_eq!(
+            memory.take_out(place.page(0), Frame(0), 8, 0),
+            Taken { taken: 0b1111_1011, gone: 0b100, copied: 0 }
+        );
         let held = (0..8).map(|page| memory.frame_words(Frame(page))[0]);
         assert_eq!(held.collect::<std::vec::Vec<_>>(), [1, 2, 0, 4, 5, 6, 7, 8], "each is in its frame");
     }
@@ -729,7 +732,7 @@ mod tests {
         while memory.is_quiet() {
             std::thread::yield_now();
         }
-        assert_eq!(memory.take_out(place.page(0), Frame(0), 8, 0), Taken { taken: 1, gone: 0 });
+        assert_eq!(memory.take_out(place.page(0), Frame(0), 8, 0), Taken { taken: 1, ..Taken::default() });
         assert_eq!(memory.frame_words(Frame(0))[0], 1);
         changer.join().expect("it does not panic").expect("the test's memory");
     }

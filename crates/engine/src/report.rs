@@ -291,11 +291,13 @@ impl Report {
         add(&counters.resident_samples, 1);
     }
 
-    /// Tells what lies in slots that kin may know: see `Engine::heritage_bytes`.
-    pub fn sample_heritage(&mut self, (inherited_bytes, gone_bytes): (u64, u64)) {
+    /// Tells what lies in slots that kin may know: see `Engine::heritage_bytes`. And how much of what kin
+    /// has was `copied` only so that it could leave.
+    pub fn sample_heritage(&mut self, (inherited_bytes, gone_bytes): (u64, u64), copied_bytes: u64) {
         let counters = &self.process.counters;
         counters.inherited_bytes.store(inherited_bytes, Ordering::Relaxed);
         counters.inherited_gone_bytes.store(gone_bytes, Ordering::Relaxed);
+        counters.copied_bytes.store(copied_bytes, Ordering::Relaxed);
     }
 
     /// Tells how much memory the program has, in RAM or not, each page once; and how much of it left as

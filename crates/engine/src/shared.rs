@@ -79,7 +79,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -312,6 +312,8 @@ counters! {
     inherited_bytes,
     /// Bytes that have gone of all that lay in slots that kin may know.
     inherited_gone_bytes,
+    /// Bytes that a parent or a child has, too, and that were copied only so that they could leave RAM.
+    copied_bytes,
     /// Anonymous memory that cannot be paged, without the agent's own.
     fixed_bytes,
     /// Bytes in use in the swap area.

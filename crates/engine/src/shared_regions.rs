@@ -200,7 +200,7 @@ impl SharedRegions {
         let taken = protected && region.copy_out(vpn, frames, count);
         // Whoever wanted to store waits, and finds a hole now, or the page where nothing came of it.
         region.protect(vpn, count, false);
-        Taken { taken: if taken { bits(0, count) } else { 0 }, gone: 0 }
+        Taken { taken: if taken { bits(0, count) } else { 0 }, ..Taken::default() }
     }
 
     /// Is there no such page in the file?

@@ -614,8 +614,8 @@ impl Manager<'_> {
         let books = (crate::book_bytes() as u64).min(stray).min(ram / BOOKS_SHARE);
         // What the books are beyond that is part of the need, as it comes off the budget.
         let pages = self.engine.pages_bytes() + stray - books;
-        let (blank, heritage) = (self.engine.blank_bytes(), self.engine.heritage_bytes());
-        self.engine.report().sample_heritage(heritage);
+        let blank = self.engine.blank_bytes();
+        self.engine.tell_heritage();
         self.engine.report().sample_needed(pages + kept, blank);
         let held = (managed_bytes(&self.engine) + stray).saturating_sub(books);
         let used = held.saturating_sub(self.engine.unseen_bytes());

@@ -329,6 +329,15 @@ impl Pagemap {
         Ok(Scan { regions: runs.count, end: range.end })
     }
 
+    /// Which of the pages of a range, at most 64, others have, too, by their bits: parents and children of
+    /// forks, until one of both stores.
+    pub fn in_common(&self, range: &AddressRange) -> Result<u64, Errno> {
+        let mut entries = [0u64; u64::BITS as usize];
+        let pages = self.read_entries(range.start, &mut entries[..range.len() / PAGE_SIZE])?;
+        let is_common = |entry: u64| entry & ENTRY_PRESENT != 0 && entry & ENTRY_EXCLUSIVE == 0;
+        Ok((0..pages).fold(0, |all, page| all | u64::from(is_common(entries[page])) << page))
+    }
+
     /// Entries of the array from `address` on; returns how many there were.
     fn read_entries(&self, address: usize, entries: &mut [u64]) -> Result<usize, Errno> {
         let offset = (address / PAGE_SIZE * size_of::<u64>()) as u64;
@@ -366,6 +375,8 @@ impl Runs<'_> {
 const ENTRY_PRESENT: u64 = 1 << 63;
 const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_FILE: u64 = 1 << 61;
+/// Mapped by one process only.
+const ENTRY_EXCLUSIVE: u64 = 1 << 56;
 
 fn categories_of(entry: u64) -> Categories {
     let pick = |bit: u64, category| if entry & bit != 0 { category } else { Categories::empty() };

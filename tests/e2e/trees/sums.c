@@ -1,6 +1,6 @@
 /* What a summary is to tell of. sums KIND [MIB [PLACE]]
    daemon: holds so much, and makes a daemon that reads it, whose parent ends.
-   reader: holds so much, and forks a child that reads it.
+   reader: holds so much, and forks a child that reads it. readers: three that read it three times.
    secret: of memfd_secret; 77: there is none. tables: GiB of which a page each 2 MiB is read.
    moves: loads a file of that size, which is PLACE, into shared memory, and lets go of what was read.
    last-shares, last-locks: holds shared or locked memory in a thread that goes on after the first one.
@@ -165,6 +165,15 @@ int main(int count, char **words) {
             _exit(!is_right(memory, bytes));
         wait(&status);
         return status != 0;
+    }
+    if (!strcmp(kind, "readers")) {
+        int result = 0;
+        for (int child = 0; child < 3; child++)
+            if (!fork())
+                _exit(!is_right(memory, bytes) || !is_right(memory, bytes) || !is_right(memory, bytes));
+        for (int status; wait(&status) > 0;)
+            result |= status != 0;
+        return result;
     }
     usleep(WHILE);
     return !is_right(memory, bytes);

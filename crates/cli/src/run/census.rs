@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use overspill_engine::shared::state;
 
 use super::descendants::of_pid;
+use super::heritage::Need;
 use super::others::OtherRun;
 use super::shared_page::Report as AgentReport;
 use super::sharing::Peak;
@@ -49,6 +50,8 @@ pub struct Census {
     pub tree_used_bytes: u64,
     /// The most that it would have held at a time with RAM enough.
     pub tree_needed_bytes: u64,
+    /// The same as if each had all that it has by itself.
+    pub tree_needed_apart_bytes: u64,
     /// ... with the pages that had left as zeroes by then.
     pub tree_needed_most_bytes: u64,
     /// The most programs that lived at a time.
@@ -231,9 +234,14 @@ impl Census {
         self.living.values().any(Record::is_unsettled)
     }
 
-    /// So much the tree would hold now with RAM enough; so much more with what left as zeroes.
-    pub fn need(&mut self, bytes: u64, blank_bytes: u64) {
-        self.tree_needed_bytes = self.tree_needed_bytes.max(bytes);
+    /// So much the tree would hold now with RAM enough, beside what it holds of shared memory; so much more with
+    /// what left as zeroes.
+    pub fn need(&mut self, need: Need, shared_bytes: u64, blank_bytes: u64) {
+        let bytes = need.bytes + shared_bytes;
+        if bytes > self.tree_needed_bytes {
+            self.tree_needed_bytes = bytes;
+            self.tree_needed_apart_bytes = need.apart_bytes + shared_bytes;
+        }
         self.tree_needed_most_bytes = self.tree_needed_most_bytes.max(bytes + blank_bytes);
     }
 

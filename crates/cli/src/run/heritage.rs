@@ -75,6 +75,49 @@ impl Heritage {
     }
 }
 
+/// What a process needs by itself, and how much of that is copies that were made only to leave.
+pub struct Holder {
+    /// What it runs.
+    pub program: (u32, u64),
+    /// What it has, in RAM or out.
+    pub told_bytes: u64,
+    /// ... without what is known to be its elder's.
+    pub needed_bytes: u64,
+    /// What parent or children have, too, if they still do.
+    pub copied_bytes: u64,
+}
+
+/// What all of them need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Each page once.
+    pub bytes: u64,
+    /// As if each had all that it has by itself.
+    pub apart_bytes: u64,
+}
+
+/// Copies that were made only to leave count once: no more is off for those who run one program than others
+/// have beside the largest of them.
+pub fn needed(all: impl Iterator<Item = Holder>) -> Need {
+    let mut apart_bytes = 0;
+    #[derive(Default)]
+    struct Family {
+        needed: u64,
+        largest: u64,
+        copied: u64,
+    }
+    let mut families: BTreeMap<(u32, u64), Family> = BTreeMap::new();
+    for Holder { program, told_bytes, needed_bytes, copied_bytes } in all {
+        apart_bytes += told_bytes;
+        let family = families.entry(program).or_default();
+        family.needed += needed_bytes;
+        family.largest = family.largest.max(needed_bytes);
+        family.copied += copied_bytes;
+    }
+    let own = |family: &Family| family.needed - family.copied.min(family.needed - family.largest);
+    Need { bytes: families.values().map(own).sum(), apart_bytes }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +141,23 @@ mod tests {
         assert_eq!(look(&mut heritage, &two), [(6, 60), (7, 40)]);
         assert_eq!(look(&mut heritage, &[heir(6, 5, 90, 10)]), [], "its parent has ended");
         assert_eq!(look(&mut heritage, &two), [(6, 0), (7, 40)]);
+    }
+
+    /// *The story:* see `engine/copies.rs`.
+    #[test]
+    fn what_was_copied_to_leave_counts_once_for_those_that_have_it() {
+        let holder = |program, needed_bytes, copied_bytes| Holder {
+            program,
+            told_bytes: needed_bytes,
+            needed_bytes,
+            copied_bytes,
+        };
+        let all = |holders: Vec<Holder>| needed(holders.into_iter()).bytes;
+        let (one, other) = ((5, 1), (6, 1));
+        assert_eq!(all(vec![holder(one, 200, 0), holder(one, 210, 190), holder(one, 200, 200)]), 220);
+        assert_eq!(all(vec![holder(one, 210, 190)]), 210, "its parent has ended");
+        assert_eq!(all(vec![holder(one, 210, 190), holder(one, 200, 190)]), 210, "nobody has it twice");
+        assert_eq!(all(vec![holder(one, 200, 190), holder(one, 8, 0), holder(other, 300, 0)]), 500);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! *The story:* of what an inner run managed the outer one said that a sandbox kept the library from it, and
 //! under `--strict` it ended it for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use overspill_engine::shared::{ENV, state};
 
@@ -32,6 +32,19 @@ pub fn budget() -> Option<OtherRun> {
     }
     let settings = SharedPage::at(&address)?.settings().ok()?;
     Some(OtherRun { launcher, ram_bytes: settings.ram_bytes })
+}
+
+/// What is told of the runs that processes are of, if any.
+pub fn told(runs: &[OtherRun]) -> Option<String> {
+    let launchers: BTreeSet<u32> = runs.iter().map(|run| run.launcher).collect();
+    match launchers.len() {
+        0 => None,
+        1 => {
+            let launcher = runs[0].launcher;
+            Some(format!("another run of overspill (pid {launcher}), with a budget of its own"))
+        }
+        several => Some(format!("{several} other runs of overspill, with budgets of their own")),
+    }
 }
 
 /// The first word of the variable.

@@ -7,7 +7,7 @@ use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
 use super::census::{Census, Record};
-use super::others::OtherRun;
+use super::others::{self, OtherRun};
 use super::scanning::Scanning;
 use super::shared_page::{LEVELS, Report as AgentReport};
 use super::verdict::{self, Verdict};
@@ -238,6 +238,9 @@ pub struct Report {
     /// What the largest process would have held with RAM enough.
     #[serde(skip)]
     pub needed_process_bytes: u64,
+    /// What would have been needed if each process had all that it has by itself.
+    #[serde(skip)]
+    pub needed_apart_bytes: u64,
     /// Swap was full at some time.
     pub swap_full: bool,
     /// Swap was full, and `--strict` ended the program for it.
@@ -391,6 +394,7 @@ impl Report {
         report
             .add_up(records.iter().filter_map(|record| record.agent.as_ref()).chain(&census.left_out_agents));
         report.needed_process_bytes = report.needed_bytes;
+        report.needed_apart_bytes = census.tree_needed_apart_bytes;
         if !args.tuning.per_process {
             report.needed_bytes = report.needed_bytes.max(census.tree_needed_bytes);
             report.needed_most_bytes = report.needed_most_bytes.max(census.tree_needed_most_bytes);
@@ -462,16 +466,7 @@ impl Report {
         let of = |record: &Record| record.other_run.clone().filter(|_| !record.is_managed());
         let runs: Vec<OtherRun> = records.iter().filter_map(of).collect();
         self.programs_of_other_runs = runs.len() as u64;
-        let mut launchers: Vec<u32> = runs.iter().map(|run| run.launcher).collect();
-        launchers.sort_unstable();
-        launchers.dedup();
-        self.other_runs = match launchers[..] {
-            [] => None,
-            [launcher] => {
-                Some(format!("another run of overspill (pid {launcher}), with a budget of its own"))
-            }
-            _ => Some(format!("{} other runs of overspill, with budgets of their own", launchers.len())),
-        };
+        self.other_runs = others::told(&runs);
     }
 
     fn add_up<'a>(&mut self, agents: impl Iterator<Item = &'a AgentReport>) {

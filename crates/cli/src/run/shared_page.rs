@@ -26,7 +26,7 @@ use super::descendants::Look;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub const LEVELS: [&str; 20] = [
+pub const LEVELS: [&str; 21] = [
     "files_kept_resident_bytes",
     "files_unseen_bytes",
     "files_unseen_peak_bytes",
@@ -44,6 +44,7 @@ pub const LEVELS: [&str; 20] = [
     "blank_bytes",
     "inherited_bytes",
     "inherited_gone_bytes",
+    "copied_bytes",
     "needed_most_peak_bytes",
     "budget_sum_bytes",
     "budget_samples",

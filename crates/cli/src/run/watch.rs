@@ -29,7 +29,7 @@ use super::divider::{Divider, Member, Word};
 use super::extras::Extras;
 use super::filled::Filled;
 use super::group::{self, Group};
-use super::heritage::{Heir, Heritage};
+use super::heritage::{self, Heir, Heritage, Holder, Need};
 use super::kin::Kin;
 use super::lending::{self, Borrower, Lender, Lending};
 use super::objection::objection;
@@ -493,8 +493,8 @@ impl Watcher {
             managed.push(report);
         }
         let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
-        let needed = self.needed(looks, &managed) + shared_bytes(sightings);
-        self.census.need(needed, blank);
+        let needed = self.needed(looks, &managed);
+        self.census.need(needed, shared_bytes(sightings), blank);
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
         self.loans = self.loans(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
@@ -601,7 +601,7 @@ impl Watcher {
     }
 
     /// What the tree would hold now with RAM enough beside shared memory, what several have together once.
-    fn needed(&mut self, looks: &[Look], managed: &[Report]) -> u64 {
+    fn needed(&mut self, looks: &[Look], managed: &[Report]) -> Need {
         let inherits = |report: &&Report| report.counter("inherited_bytes") > 0;
         let heirs: BTreeSet<u32> = managed.iter().filter(inherits).map(|report| report.pid).collect();
         let heir = |report: &Report| {
@@ -618,11 +618,16 @@ impl Watcher {
         let of = |look: &Look| {
             let report = managed.iter().find(|report| report.is_of(look));
             let told = report.map_or(0, |report| report.counter("needed_bytes"));
-            let needed = told.max(look.anon_bytes.saturating_sub(self.filled.bytes(look.pid)));
+            let told_bytes = told.max(look.anon_bytes.saturating_sub(self.filled.bytes(look.pid)));
             let doubly = self.sharing.doubly(look.pid).anon_bytes;
-            needed.saturating_sub(doubly + common.get(&look.pid).copied().unwrap_or(0))
+            let common = doubly + common.get(&look.pid).copied().unwrap_or(0);
+            let needed_bytes = told_bytes.saturating_sub(common);
+            let copied_bytes = report.map_or(0, |report| report.counter("copied_bytes"));
+            let program = (look.program_pages, look.program_stamp);
+            Holder { program, told_bytes, needed_bytes, copied_bytes }
         };
-        looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid)).map(of).sum()
+        let counted = looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid));
+        heritage::needed(counted.map(of))
     }
 
     /// The launcher's part of the pool: what nobody else has. Shared memory stays, and leaves less for the

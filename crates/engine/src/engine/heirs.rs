@@ -412,8 +412,7 @@ impl Engine {
 
     /// Bytes that were inherited in slots and not stored to since; and those that have gone of all that lay
     /// in slots that others know.
-    #[must_use]
-    pub fn heritage_bytes(&self) -> (u64, u64) {
+    fn heritage_bytes(&self) -> (u64, u64) {
         let (mut inherited, mut there) = (0, 0);
         for id in self.area_ids().filter(|&id| self.areas[usize::from(id.0)].is_sealed) {
             let (used, _) = self.mm.areas_beside(id);
@@ -422,6 +421,12 @@ impl Engine {
         }
         let bytes = |pages: u32| u64::from(pages) * PAGE_SIZE as u64;
         (bytes(inherited), bytes(self.heirs.sealed_ever.saturating_sub(there)))
+    }
+
+    /// Tells what kin have, too, of what the program has.
+    pub fn tell_heritage(&mut self) {
+        let (heritage, copied) = (self.heritage_bytes(), self.copies.pages() * PAGE_SIZE as u64);
+        self.report.sample_heritage(heritage, copied);
     }
 
     /// Are the bytes of the page anywhere but in view?

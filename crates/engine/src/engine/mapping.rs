@@ -197,13 +197,14 @@ impl Engine {
     /// Takes the pages `which` of a run out of view, into the frames from `first` on. Those that were
     /// `moved` are there already.
     pub(super) fn take_out(&mut self, run: Run, first: Frame, which: u64, moved: u64) -> Unmapped {
-        let mut taken = Taken { taken: moved, gone: 0 };
+        let mut taken = Taken { taken: moved, ..Taken::default() };
         let watched = self.watched(run);
         for (page, count) in runs(which & bits(0, run.count) & !moved) {
             let place = self.mm.place(PageId(run.first.0 + page));
             let part = self.view.take_out(place, Frame(first.0 + page), count, watched >> page);
             taken.taken |= part.taken << page;
             taken.gone |= part.gone << page;
+            taken.copied |= part.copied << page;
         }
         let mut result = Unmapped { taken: taken.taken, gone: taken.gone, ..Unmapped::default() };
         for index in (0..run.count).filter(|index| taken.taken & 1 << index != 0) {
@@ -214,6 +215,7 @@ impl Engine {
             result.zero |= u64::from(content == Content::Zero) << index;
             result.same |= u64::from(content == Content::Same) << index;
         }
+        self.copies.note(self.mm.place(run.first), taken.copied, &result);
         if taken.taken == 0 && !self.staging.is_in_part(first) {
             self.staging.abandon(first);
         }

@@ -50,6 +50,7 @@ use sealing::Sealing;
 
 use crate::child::Child;
 use crate::claims::Claims;
+use crate::copies::Copies;
 use crate::discards::Discards;
 use crate::file_table::FileTable;
 use crate::fingerprint::Fingerprints;
@@ -114,6 +115,7 @@ pub struct Engine {
     view: View,
     staging: Staging,
     fingerprints: Fingerprints,
+    copies: Copies,
     sums: Sums,
     /// Pages are encrypted.
     sealing: Option<Sealing>,
@@ -192,6 +194,7 @@ impl Engine {
             view: View { program: memory, shared: SharedRegions::default() },
             staging,
             fingerprints,
+            copies: Copies::default(),
             sums: Sums::new(),
             sealing: None,
             areas: Vec::new(),
@@ -482,6 +485,7 @@ impl Engine {
             let now = clock::monotonic_ns();
             let mut out = core::mem::take(&mut self.out);
             self.tell_event(now, &event);
+            self.copies.see(&event);
             self.mm.step(now, event, &mut out);
             let mut actions = out.drain();
             while let Some(&action) = actions.as_slice().first() {

@@ -262,7 +262,7 @@ mod tests {
             let Some((mut memory, place)) = managed(prot, |_| {}) else { return };
             for _ in 0..2 {
                 let taken = memory.take_out(place.page(0), Frame(0), PAGES as u32, 0);
-                assert_eq!(taken, Taken { taken: 0xffff, gone: 0 }, "{prot:?}");
+                assert_eq!(taken, Taken { taken: 0xffff, ..Taken::default() }, "{prot:?}");
                 assert_eq!(held(&memory), (1..=PAGES as u64).collect::<std::vec::Vec<_>>());
                 assert!((0..PAGES).all(|page| memory.is_missing(place.page(page))) && !memory.is_changed());
                 let put = memory.put_in(place.page(0), Frame(0), PAGES as u32, super::super::Manner::Open);

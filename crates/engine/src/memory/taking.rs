@@ -25,6 +25,8 @@ pub(crate) struct Taken {
     pub taken: u64,
     /// Bit i: there was no page i.
     pub gone: u64,
+    /// Subset of `taken`: others had the page, too, and it was copied so that it could leave.
+    pub copied: u64,
 }
 
 /// What became of a try to move pages out, by their bits.
@@ -72,13 +74,17 @@ impl Memory {
             tried.settled = !self.is_changing(&(address..address + count as usize * PAGE_SIZE));
         }
         let refused = refused & !watched;
+        let mut copied = 0;
         if tried.settled && refused != 0 && self.sharing.may_help() {
+            let range = address..address + count as usize * PAGE_SIZE;
+            let common = self.pagemap.in_common(&range).unwrap_or(0);
             let helped = self.unshare(address, refused);
             let again = self.try_move_out(address, first, count, helped);
             self.sharing.tries.note(again.taken != 0);
             tried = tried.and_then(again);
+            copied = common & again.taken;
         }
-        let mut result = self.find(address, first, count, &tried);
+        let mut result = Taken { copied, ..self.find(address, first, count, &tried) };
         let unfit = tried.unfit & !(result.taken | result.gone);
         if tried.settled && unfit != 0 && self.leading.may_help() {
             let led = self.lead_unfit(address, first, unfit, watched);
@@ -91,7 +97,7 @@ impl Memory {
     /// The page map has the last word on what was refused: a page is where it is, whatever the call said.
     /// A frame was a hole before: what is in it has come from the page.
     fn find(&self, address: usize, first: Frame, count: u32, tried: &Tried) -> Taken {
-        let mut result = Taken { taken: tried.taken, gone: 0 };
+        let mut result = Taken { taken: tried.taken, ..Taken::default() };
         let refused = bits(0, count) & !tried.taken;
         if refused == 0 {
             return result;

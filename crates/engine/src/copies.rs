@@ -1,0 +1,155 @@
+//! Pages that were copied only so that they could leave: others have them, too, as it was before.
+//!
+//! After a fork parent and child have their pages together, and the kernel moves none of those. Whoever is to
+//! take one out has it copied first. The program needs no such copy: with RAM enough there would be none.
+//! So such pages count once for those that have them together. Of each page all but the last that has it
+//! make a copy, so that what is marked here, of a whole family, is what it has too often.
+//!
+//! A mark goes when the page is found to be stored to, or is dropped. It owns the marks; what became of a
+//! page is told to it.
+//!
+//! *The story:* a child that only read what its parent had, in less RAM than that, had a copy of all of it.
+//! "X would avoid that" was 1.5 to 3.4 times what was needed.
+
+use alloc::collections::BTreeMap;
+
+use overspill_mm::types::{CHUNK_PAGES, SpaceId, Vpn};
+use overspill_mm::{Event, Unmapped};
+
+use crate::view::{PROGRAM, Place};
+
+const CHUNK: u64 = CHUNK_PAGES as u64;
+const WORDS: usize = CHUNK_PAGES as usize / u64::BITS as usize;
+
+/// The marks, by page of the program's memory.
+#[derive(Default)]
+pub(crate) struct Copies {
+    chunks: BTreeMap<u64, [u64; WORDS]>,
+    pages: u64,
+}
+
+impl Copies {
+    /// How many pages are marked.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Pages from `place` on were to be taken out of view. Those that were `copied` for it are marked. Of the
+    /// others that came out those keep their marks that are what they were in their slots.
+    pub fn note(&mut self, (space, first): Place, copied: u64, result: &Unmapped) {
+        if space != PROGRAM || copied == 0 && self.pages == 0 {
+            return;
+        }
+        let copied = copied & !result.zero;
+        let changed = (result.taken & !result.same | result.gone) & !copied;
+        for page in bits_of(changed) {
+            self.set(first.0 + page, false);
+        }
+        for page in bits_of(copied) {
+            self.set(first.0 + page, true);
+        }
+    }
+
+    /// Pages that are dropped, or move, do so with their marks.
+    pub fn see(&mut self, event: &Event) {
+        if self.pages == 0 {
+            return;
+        }
+        match *event {
+            Event::Discarded { space, start, end }
+            | Event::Published { space, start, end }
+            | Event::RegionRemoved { space, start, end } => self.drop_marks(space, start, end),
+            Event::Moved { space, from, to, pages } => {
+                let marked = self.marked(space, from, from.offset(pages.cast_signed()));
+                self.drop_marks(space, from, from.offset(pages.cast_signed()));
+                self.drop_marks(space, to, to.offset(pages.cast_signed()));
+                marked.into_iter().for_each(|page| self.set(page - from.0 + to.0, true));
+            }
+            _ => {}
+        }
+    }
+
+    fn drop_marks(&mut self, space: SpaceId, start: Vpn, end: Vpn) {
+        for page in self.marked(space, start, end) {
+            self.set(page, false);
+        }
+    }
+
+    fn marked(&self, space: SpaceId, start: Vpn, end: Vpn) -> alloc::vec::Vec<u64> {
+        if space != PROGRAM || start >= end {
+            return alloc::vec::Vec::new();
+        }
+        let chunks = self.chunks.range(start.0 / CHUNK..=(end.0 - 1) / CHUNK);
+        let words = chunks.flat_map(|(chunk, words)| {
+            words.iter().enumerate().map(move |(at, &word)| (chunk * CHUNK + at as u64 * 64, word))
+        });
+        let pages = words.flat_map(|(first, word)| bits_of(word).map(move |bit| first + bit));
+        pages.filter(|page| (start.0..end.0).contains(page)).collect()
+    }
+
+    fn set(&mut self, page: u64, is_marked: bool) {
+        let (chunk, bit) = (page / CHUNK, page % CHUNK);
+        if !is_marked && !self.chunks.contains_key(&chunk) {
+            return;
+        }
+        let words = self.chunks.entry(chunk).or_default();
+        let (word, mask) = (&mut words[bit as usize / 64], 1 << (bit % 64));
+        let was_marked = *word & mask != 0;
+        *word = if is_marked { *word | mask } else { *word & !mask };
+        self.pages = self.pages + u64::from(is_marked) - u64::from(was_marked);
+        if words.iter().all(|&word| word == 0) {
+            self.chunks.remove(&chunk);
+        }
+    }
+}
+
+fn bits_of(mut word: u64) -> impl Iterator<Item = u64> {
+    core::iter::from_fn(move || {
+        let bit = (word != 0).then(|| u64::from(word.trailing_zeros()))?;
+        word &= word - 1;
+        Some(bit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(copies: &mut Copies, first: u64, copied: u64, result: Unmapped) -> u64 {
+        copies.note((PROGRAM, Vpn(first)), copied, &result);
+        copies.pages()
+    }
+
+    #[test]
+    fn a_mark_stays_while_the_page_is_what_it_was() {
+        let mut copies = Copies::default();
+        let out = |taken, same| Unmapped { taken, same, ..Unmapped::default() };
+        let all = |taken| out(taken, 0);
+        assert_eq!(taken(&mut copies, 500, 0xff, Unmapped { zero: 1 << 3, ..all(0xffff) }), 7);
+        assert_eq!(taken(&mut copies, 500, 0, out(0xff, 0x0f)), 3, "four were stored to");
+        assert_eq!(taken(&mut copies, 500, 0, Unmapped { gone: 1, ..all(0) }), 2);
+        assert_eq!(taken(&mut copies, 500, 0b10, out(0b10, 0)), 2, "it is copied once more");
+        assert_eq!(taken(&mut copies, 500, 0, all(0xff)), 0);
+        assert!(copies.chunks.is_empty());
+    }
+
+    #[test]
+    fn marks_go_with_what_is_dropped_and_move_with_it() {
+        let mut copies = Copies::default();
+        let all = Unmapped { taken: u64::MAX, ..Unmapped::default() };
+        for first in [448, 512, 576] {
+            taken(&mut copies, first, u64::MAX, all);
+        }
+        let (space, start, end) = (PROGRAM, Vpn(500), Vpn(520));
+        copies.see(&Event::Discarded { space, start, end });
+        assert_eq!(copies.pages(), 3 * 64 - 20);
+        copies.see(&Event::Moved { space, from: Vpn(490), to: Vpn(600), pages: 40 });
+        assert_eq!(copies.pages(), 3 * 64 - 20 - 40, "20 were there, and 40 were in their way");
+        assert_eq!(
+            copies.marked(space, Vpn(600), Vpn(640)),
+            [600..610, 630..640].into_iter().flatten().collect::<alloc::vec::Vec<_>>()
+        );
+        copies.see(&Event::RegionRemoved { space, start: Vpn(0), end: Vpn(1 << 30) });
+        assert_eq!((copies.pages(), copies.chunks.len()), (0, 0));
+    }
+}

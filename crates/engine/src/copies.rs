@@ -18,7 +18,7 @@ use overspill_mm::{Event, Unmapped};
 
 use crate::view::{PROGRAM, Place};
 
-const CHUNK: u64 = CHUNK_PAGES as u64;
+const CHUNK: u64 = CHUNK_PAGES;
 const WORDS: usize = CHUNK_PAGES as usize / u64::BITS as usize;
 
 /// The marks, by page of the program's memory.

@@ -20,7 +20,8 @@
 //! or not, so a small pool may cost more than it saves where a large one pays. So the whole is
 //! judged once the pool has stopped growing: where all loads and all packing cost more than the
 //! reads in place of which the loads are, it is halved, down to one step, and does not grow for a
-//! while. Where pages do not compress, or the pool has shrunk to nothing, it rests for a while.
+//! while. Where that does not pay for long, either, nor would more, it is given up. Where pages do not
+//! compress, or the pool has shrunk to nothing, it rests for a while.
 
 use super::Totals;
 use crate::types::Nanos;
@@ -54,6 +55,9 @@ const TRIED_MIN: u64 = 256;
 const REST_NS_MIN: Nanos = 2_000_000_000;
 const REST_NS_MAX: Nanos = 64_000_000_000;
 const PAID_PERIODS: u32 = 50;
+/// A pool of one step that does not pay as a whole in so many periods in a row, nor a frame more, is given up.
+/// It takes some until the price of a load is known.
+const POOR_PERIODS: u32 = 12;
 /// A pool that has not filled what it may have for so long has stopped growing.
 const GROWING_NS: Nanos = 1_000_000_000;
 
@@ -171,6 +175,8 @@ pub struct PoolSize {
     load_price: Price,
     pack_price: Price,
     waiting_periods: u32,
+    /// So many in a row one step did not pay as a whole, and a frame more would not have.
+    poor_periods: u32,
     paid_periods: u32,
     rest_until: Nanos,
     rest_ns: Nanos,
@@ -196,6 +202,7 @@ impl PoolSize {
             load_price: Price(LOAD_NS),
             pack_price: Price(0),
             waiting_periods: 0,
+            poor_periods: 0,
             paid_periods: 0,
             rest_until: 0,
             rest_ns: REST_NS_MIN,
@@ -250,7 +257,7 @@ impl PoolSize {
         if self.waiting_periods >= BEGIN_PERIODS && now >= self.rest_until {
             self.frames = self.step();
             self.judged = *figures;
-            (self.waiting_periods, self.paid_periods) = (0, 0);
+            (self.waiting_periods, self.poor_periods, self.paid_periods) = (0, 0, 0);
             self.load_price = Price(LOAD_NS);
         }
     }
@@ -290,8 +297,10 @@ impl PoolSize {
                 self.small_ns = (self.small_ns * 2).min(REST_NS_MAX);
                 self.paid_periods = 0;
             }
-            return (self.frames / 2).max(step);
+            self.poor_periods = if self.frames == step && !is_wanted { self.poor_periods + 1 } else { 0 };
+            return if self.poor_periods < POOR_PERIODS { (self.frames / 2).max(step) } else { 0 };
         }
+        self.poor_periods = 0;
         if says_something && earned < lost {
             return (self.frames - (step / 4).min(self.frames)).max(step);
         }
@@ -414,8 +423,35 @@ mod tests {
             figures.young_loads += 900;
             figures.old_loads += 5;
         };
-        pass(&mut size, &mut now, &mut figures, 200, hot);
+        pass(&mut size, &mut now, &mut figures, 15, hot);
         assert_eq!(size.frames, 256);
+        pass(&mut size, &mut now, &mut figures, 185, hot);
+        assert_eq!(size.frames, 0, "nor does one step pay");
+    }
+
+    /// *The story:* clamscan's pages become 1 / 2.2, reads bring their neighbours, and a small pool has few that
+    /// come back: one step of it, which was kept, took a sixth of the time.
+    #[test]
+    fn a_small_pool_that_does_not_pay_is_given_up() {
+        let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());
+        let poor = |figures: &mut Figures| {
+            figures.reads += 100;
+            figures.reads_ns += 100 * 100_000;
+            figures.ahead += 80;
+            figures.tried += 360;
+            figures.tried_ns += 360 * 6000;
+            figures.tried_bytes += 360 * 1860;
+            figures.loads += 200;
+            figures.loads_ns += 200 * 8000;
+            figures.young_loads += 160;
+            figures.old_loads += 30;
+        };
+        let mut on = 0;
+        for _ in 0..250 {
+            pass(&mut size, &mut now, &mut figures, 1, poor);
+            on += u32::from(size.frames > 0);
+        }
+        assert!((POOR_PERIODS..100).contains(&on), "{on} periods of 250");
     }
 
     /// Python's objects: each miss finds two more that are used, and the agent has no time to unpack.

@@ -291,13 +291,20 @@ impl Report {
         add(&counters.resident_samples, 1);
     }
 
-    /// Tells what lies in slots that kin may know: see `Engine::heritage_bytes`. And how much of what kin
-    /// has was `copied` only so that it could leave.
-    pub fn sample_heritage(&mut self, (inherited_bytes, gone_bytes): (u64, u64), copied_bytes: u64) {
+    /// Tells what lies in slots that kin may know: see `Engine::heritage_bytes`.
+    pub fn sample_heritage(&mut self, (inherited_bytes, gone_bytes): (u64, u64)) {
         let counters = &self.process.counters;
         counters.inherited_bytes.store(inherited_bytes, Ordering::Relaxed);
         counters.inherited_gone_bytes.store(gone_bytes, Ordering::Relaxed);
+    }
+
+    /// Tells how much of what kin has was copied only so that it could leave, and how many pages may have been
+    /// stored to by now and by the last fork.
+    pub fn sample_copies(&mut self, copied_bytes: u64, [stored, at_fork]: [u32; 2]) {
+        let counters = &self.process.counters;
         counters.copied_bytes.store(copied_bytes, Ordering::Relaxed);
+        counters.stored_pages.store(stored.into(), Ordering::Relaxed);
+        counters.stored_pages_at_fork.store(at_fork.into(), Ordering::Relaxed);
     }
 
     /// Tells how much memory the program has, in RAM or not, each page once; and how much of it left as

@@ -314,6 +314,11 @@ counters! {
     inherited_gone_bytes,
     /// Bytes that a parent or a child has, too, and that were copied only so that they could leave RAM.
     copied_bytes,
+    /// Pages that a process that has forked, or was forked, may have stored to: minor faults, and what left
+    /// otherwise than it had come. It wraps at 2^32.
+    stored_pages,
+    /// ... by its last fork.
+    stored_pages_at_fork,
     /// Anonymous memory that cannot be paged, without the agent's own.
     fixed_bytes,
     /// Bytes in use in the swap area.

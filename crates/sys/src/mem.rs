@@ -304,6 +304,12 @@ pub fn minor_faults() -> u32 {
     usage::of(usage::PROCESS)[usage::MINOR_FAULTS] as u32
 }
 
+/// The same of the calling thread.
+#[must_use]
+pub fn minor_faults_here() -> u32 {
+    usage::of(usage::THREAD)[usage::MINOR_FAULTS] as u32
+}
+
 /// Do two processes run in the same memory (vfork)? False where that cannot be asked.
 #[must_use]
 pub fn shares_memory(one: u32, other: u32) -> bool {

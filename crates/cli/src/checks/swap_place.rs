@@ -19,7 +19,7 @@ use crate::histogram::Histogram;
 use crate::human;
 use crate::machine;
 use crate::swap::arg::SwapArg;
-use crate::swap::inspect::{Candidate, Refused};
+use crate::swap::inspect::{self, Candidate, Refused};
 
 const NAME: &str = "swap directory";
 /// `ramfs` has no constant in the library.
@@ -191,32 +191,41 @@ pub fn usable(place: &SwapPlace) -> Check {
     }
 }
 
+const AREA: &str = "swap area";
+
+/// Keeps the areas of a run from others.
+pub fn hold(places: &[SwapPlace]) -> Result<Vec<File>, Check> {
+    let areas = places.iter().filter(|place| place.kind == SwapKind::Area);
+    let refused = |place: &SwapPlace, refused: Refused| {
+        Check::fail(AREA, format!("{}: {refused}", place.path.display()), mend_by_other_place())
+    };
+    areas.map(|place| inspect::hold(&place.path).map_err(|why| refused(place, why))).collect()
+}
+
 /// Whether what is there is a swap area that nobody uses.
 fn usable_area(place: &SwapPlace) -> Check {
-    const NAME: &str = "swap area";
     let shown = place.path.display();
     match Candidate::open(&place.path).and_then(|candidate| candidate.usable()) {
         Ok((header, layout)) => {
             let (size, extents) = (u64::from(header.usable()) * 4096, layout.extents.runs().len() as u64);
             let pieces = if extents == 1 { "one piece".into() } else { human::count(extents) + " pieces" };
-            Check::ok(NAME, format!("{shown} has room for {}, in {pieces}", human::bytes(size)))
+            Check::ok(AREA, format!("{shown} has room for {}, in {pieces}", human::bytes(size)))
         }
         Err(refused @ Refused::Header(Refusal::NoSignature)) => {
             let fix = format!("overspill swap make {shown}, or --erase, if nobody needs what is in it");
-            Check::fail(NAME, format!("{shown}: {refused}"), fix)
+            Check::fail(AREA, format!("{shown}: {refused}"), fix)
         }
-        Err(refused) => Check::fail(NAME, format!("{shown}: {refused}"), mend_by_other_place()),
+        Err(refused) => Check::fail(AREA, format!("{shown}: {refused}"), mend_by_other_place()),
     }
 }
 
 /// Makes a swap area of a file or device that is none.
 pub fn erase(place: &SwapPlace) -> Result<(), Check> {
-    const NAME: &str = "swap area";
     if place.kind != SwapKind::Area || usable_area(place).status != super::Status::Fail {
         return Ok(());
     }
     let made = crate::swap::make::make(&place.path, None, "", true);
-    made.map(drop).map_err(|error| Check::fail(NAME, format!("{error:#}"), mend_by_other_place()))
+    made.map(drop).map_err(|error| Check::fail(AREA, format!("{error:#}"), mend_by_other_place()))
 }
 
 /// Everything about the place, its speed included: about 0.3 s. An area's room was said, and a device

@@ -1,4 +1,5 @@
-//! What children of fork have in slots as their parents do, so that what a tree needs counts it once.
+//! What children of fork have as their parents do, in slots or as copies that were made only so that a page
+//! could leave, so that what a tree needs counts it once.
 //!
 //! A child inherits what is out where it is. It tells how much of that it has not stored to since, and its
 //! parent how much of all that lay so it has not any more: that is its children's, each's by its part.
@@ -9,6 +10,8 @@
 //! It reads nothing itself and has no clock: whoever feeds it does.
 
 use std::collections::BTreeMap;
+
+const PAGE_BYTES: u64 = 4096;
 
 /// What a process tells.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,12 +26,29 @@ pub struct Heir {
     pub inherited_bytes: u64,
     /// What has gone of all that lay in slots that others know.
     pub gone_bytes: u64,
+    /// What was copied to leave while others had it, too, and is as it was then.
+    pub copied_bytes: u64,
+    /// Pages that it may have stored to so far, and by its last fork. They wrap.
+    pub stored: u32,
+    /// See there.
+    pub stored_at_fork: u32,
 }
 
 /// The books, by heir.
 #[derive(Default)]
 pub struct Heritage {
     known: BTreeMap<u32, Known>,
+    copiers: BTreeMap<u32, Copier>,
+}
+
+/// Who may have copies of what its elder has.
+struct Copier {
+    claim: (usize, u32),
+    elder: (usize, u32),
+    /// What its elder had stored to when it was made.
+    stored: u32,
+    /// Its part of what that has stored to since, at most.
+    stored_bytes: u64,
 }
 
 struct Known {
@@ -101,12 +121,12 @@ pub struct Need {
 pub fn needed(all: impl Iterator<Item = Holder>) -> Need {
     let mut apart_bytes = 0;
     #[derive(Default)]
-    struct Family {
+    struct Sum {
         needed: u64,
         largest: u64,
         copied: u64,
     }
-    let mut families: BTreeMap<(u32, u64), Family> = BTreeMap::new();
+    let mut families: BTreeMap<(u32, u64), Sum> = BTreeMap::new();
     for Holder { program, told_bytes, needed_bytes, copied_bytes } in all {
         apart_bytes += told_bytes;
         let family = families.entry(program).or_default();
@@ -114,8 +134,56 @@ pub fn needed(all: impl Iterator<Item = Holder>) -> Need {
         family.largest = family.largest.max(needed_bytes);
         family.copied += copied_bytes;
     }
-    let own = |family: &Family| family.needed - family.copied.min(family.needed - family.largest);
+    let own = |family: &Sum| family.needed - family.copied.min(family.needed - family.largest);
     Need { bytes: families.values().map(own).sum(), apart_bytes }
+}
+
+impl Heritage {
+    /// What of the copies of each the others have still. A store of an elder's makes one of them its own, of
+    /// whichever of its heirs: each has its part of that. It has, or had when it ended, the rest. Who is nobody's
+    /// heir has copies of what all of its heirs have.
+    ///
+    /// *The story:* a parent stored to all that its child had copied out. Each needed its own, and X was two
+    /// thirds of that.
+    pub fn copies(&mut self, all: &[Heir]) -> BTreeMap<u32, u64> {
+        let of: BTreeMap<u32, &Heir> = all.iter().map(|heir| (heir.pid, heir)).collect();
+        self.copiers.retain(|pid, known| of.get(pid).is_some_and(|heir| heir.claim == known.claim));
+        let elder = |heir: &Heir| of.get(&heir.elder?).copied();
+        let mut families: BTreeMap<u32, Family> = BTreeMap::new();
+        for (heir, elder) in all.iter().filter_map(|heir| Some((heir, elder(heir)?))) {
+            let family = families.entry(elder.pid).or_default();
+            family.copiers += u64::from(heir.copied_bytes > 0);
+            family.least_stored = family.least_stored.min(u64::from(heir.stored) * PAGE_BYTES);
+        }
+        for (heir, elder) in all.iter().filter_map(|heir| Some((heir, elder(heir)?))) {
+            let (claim, stored) = (heir.claim, elder.stored_at_fork);
+            let new = Copier { claim, elder: elder.claim, stored, stored_bytes: 0 };
+            let known = self.copiers.entry(heir.pid).or_insert(new);
+            if known.elder == elder.claim {
+                let stored = u64::from(elder.stored.wrapping_sub(known.stored)) * PAGE_BYTES;
+                known.stored_bytes = stored / families[&elder.pid].copiers.max(1);
+            }
+        }
+        let stored = |heir: &Heir| match self.copiers.get(&heir.pid) {
+            Some(known) => known.stored_bytes,
+            None => families.get(&heir.pid).map_or(u64::MAX, |family| family.least_stored),
+        };
+        all.iter().map(|heir| (heir.pid, heir.copied_bytes.saturating_sub(stored(heir)))).collect()
+    }
+}
+
+/// The heirs of one.
+struct Family {
+    /// Those that have copies.
+    copiers: u64,
+    /// What that one has stored to that has stored to the least.
+    least_stored: u64,
+}
+
+impl Default for Family {
+    fn default() -> Family {
+        Family { copiers: 0, least_stored: u64::MAX }
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +191,36 @@ mod tests {
     use super::*;
 
     fn heir(pid: u32, elder: u32, inherited_bytes: u64, gone_bytes: u64) -> Heir {
-        Heir { pid, claim: (pid as usize, 2), elder: Some(elder), inherited_bytes, gone_bytes }
+        Heir {
+            pid,
+            claim: (pid as usize, 2),
+            elder: Some(elder),
+            inherited_bytes,
+            gone_bytes,
+            ..Heir::default()
+        }
+    }
+
+    /// See [`Heritage::copies`].
+    #[test]
+    fn copies_count_until_all_who_have_it_may_have_stored_to_it() {
+        let mut heritage = Heritage::default();
+        let of = |pid, elder, copied: u64, stored, stored_at_fork| Heir {
+            copied_bytes: copied * PAGE_BYTES,
+            stored,
+            stored_at_fork,
+            ..heir(pid, elder, 0, 0)
+        };
+        let mut look = |all: &[Heir]| {
+            let pages = |(_, bytes): (u32, u64)| bytes / PAGE_BYTES;
+            heritage.copies(all).into_iter().map(pages).collect::<Vec<_>>()
+        };
+        let parent = |copied, stored| of(5, 1, copied, stored, 1000);
+        assert_eq!(look(&[parent(50, 1000)]), [0], "nobody else has it");
+        assert_eq!(look(&[parent(50, 1000), of(6, 5, 0, 10, 0)]), [40, 0]);
+        let two = [parent(50, 1060), of(6, 5, 100, 10, 0), of(7, 5, 80, 45, 0)];
+        assert_eq!(look(&two), [40, 70, 50], "each page that the parent stored to is one that all had");
+        assert_eq!(look(&[two[1], two[2]]), [70, 50], "the parent has ended");
     }
 
     fn look(heritage: &mut Heritage, all: &[Heir]) -> Vec<(u32, u64)> {

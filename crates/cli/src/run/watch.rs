@@ -608,13 +608,19 @@ impl Watcher {
             let look = of_pid(looks, report.pid).filter(|look| report.is_of(look))?;
             let runs_same = |elder: &&Look| look.runs(elder.program_pages, elder.program_stamp);
             let elder = self.kin.elder(looks, look, |other| !heirs.contains(&other.pid)).filter(runs_same);
-            let [inherited_bytes, gone_bytes] =
-                ["inherited_bytes", "inherited_gone_bytes"].map(|name| report.counter(name));
-            let (pid, claim, elder) = (report.pid, report.claim(), elder.map(|elder| elder.pid));
-            Some(Heir { pid, claim, elder, inherited_bytes, gone_bytes })
+            Some(Heir {
+                pid: report.pid,
+                claim: report.claim(),
+                elder: elder.map(|elder| elder.pid),
+                inherited_bytes: report.counter("inherited_bytes"),
+                gone_bytes: report.counter("inherited_gone_bytes"),
+                copied_bytes: report.counter("copied_bytes"),
+                stored: report.counter("stored_pages") as u32,
+                stored_at_fork: report.counter("stored_pages_at_fork") as u32,
+            })
         };
         let heirs: Vec<Heir> = managed.iter().filter_map(heir).collect();
-        let common = self.heritage.look(&heirs);
+        let (common, copies) = (self.heritage.look(&heirs), self.heritage.copies(&heirs));
         let of = |look: &Look| {
             let report = managed.iter().find(|report| report.is_of(look));
             let told = report.map_or(0, |report| report.counter("needed_bytes"));
@@ -622,7 +628,7 @@ impl Watcher {
             let doubly = self.sharing.doubly(look.pid).anon_bytes;
             let common = doubly + common.get(&look.pid).copied().unwrap_or(0);
             let needed_bytes = told_bytes.saturating_sub(common);
-            let copied_bytes = report.map_or(0, |report| report.counter("copied_bytes"));
+            let copied_bytes = copies.get(&look.pid).copied().unwrap_or(0);
             let program = (look.program_pages, look.program_stamp);
             Holder { program, told_bytes, needed_bytes, copied_bytes }
         };

@@ -425,8 +425,21 @@ impl Engine {
 
     /// Tells what kin have, too, of what the program has.
     pub fn tell_heritage(&mut self) {
-        let (heritage, copied) = (self.heritage_bytes(), self.copies.pages() * PAGE_SIZE as u64);
-        self.report.sample_heritage(heritage, copied);
+        let heritage = self.heritage_bytes();
+        self.report.sample_heritage(heritage);
+        if self.view.program.may_share() {
+            let copied_bytes = self.likely_copies() * PAGE_SIZE as u64;
+            let stored = [self.view.program.stored(), self.view.program.stored_at_fork()];
+            self.report.sample_copies(copied_bytes, stored);
+        }
+    }
+
+    fn likely_copies(&mut self) -> u64 {
+        let mm = &self.mm;
+        let is_in_view = |page| mm.lookup(PROGRAM, page).is_some_and(|id| mm.state(id) == State::Mapped);
+        self.copies
+            .likely(clock::monotonic_ns())
+            .unwrap_or_else(|| self.copies.count(is_in_view, clock::monotonic_ns))
     }
 
     /// Are the bytes of the page anywhere but in view?

@@ -214,6 +214,9 @@ impl Engine {
             let content = self.content(page, frame);
             result.zero |= u64::from(content == Content::Zero) << index;
             result.same |= u64::from(content == Content::Same) << index;
+            if content != Content::Same && self.mm.slot(page).is_some() {
+                self.view.program.note_rewritten();
+            }
         }
         self.copies.note(self.mm.place(run.first), taken.copied, &result);
         if taken.taken == 0 && !self.staging.is_in_part(first) {

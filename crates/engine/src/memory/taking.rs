@@ -253,6 +253,7 @@ impl Memory {
             }
             done |= bits(page, run);
         }
+        self.forks.note_unshared(done.count_ones());
         done
     }
 

@@ -199,8 +199,9 @@ impl Candidate {
 
     /// Refuses what nobody could write to, this user at least.
     ///
-    /// *The story:* an area on a mount for reading was taken, and the program ran without a limit.
-    fn refuse_read_only(&self) -> Result<(), Refused> {
+    /// *The stories:* an area on a mount for reading was taken, and the program ran without a limit. Of a
+    /// device that is for reading `swap make` said that the operation was not permitted.
+    pub fn refuse_read_only(&self) -> Result<(), Refused> {
         // Not by opening it so: udev asks a device that is closed then who it is, with a lock on it.
         match file::may(&self.name(), libc::W_OK as u32) {
             Err(errno) => Err(Refused::ReadOnly(as_io(errno))),

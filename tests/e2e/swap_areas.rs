@@ -5,7 +5,7 @@ use std::process::Output;
 
 use crate::context::Context;
 use crate::launch::{Launch, MIB};
-use crate::scratch::{SmallDisk, administer};
+use crate::scratch::{LoopDevice, SmallDisk, administer};
 use crate::{Outcome, Test, ensure};
 
 const RAM_BYTES: u64 = 64 * MIB;
@@ -137,7 +137,14 @@ fn refused(context: &Context) -> Outcome {
     let area = disk.directory.join("area");
     make(context, &area, 64)?;
     administer("mount", &["-o", "remount,ro", &disk.directory.to_string_lossy()])?;
-    refusal(&area, "it cannot be written to")
+    refusal(&area, "it cannot be written to")?;
+    // *The story:* of a device it was said that the operation was not permitted.
+    let disk = LoopDevice::new(context, "areas-read-only-device", 64)?;
+    administer("blockdev", &["--setro", &disk.device])?;
+    let made = overspill(context, &["swap", "make", &disk.device, "--erase"])?;
+    let told = String::from_utf8_lossy(&made.stderr);
+    ensure!(told.contains("it cannot be written to: Read-only file system"), "{told}");
+    Ok(())
 }
 
 /// *The story:* an area was free until the program paged. Another run took it, or it was made anew, and the

@@ -114,6 +114,14 @@ set, all under one budget: under each policy of --reclaim, and on the kernel's
 swap in a memory cgroup. How far apart the readers end, how much of the hot set
 stays, refaults and stalls.
 
+`files` makes a file where --swap is and reads it, as root alone: by the
+kernel's mmap and pread, by `run --files` and by the library. It is a quarter of
+the budget to four times as large, mostly larger than it, and removed at the
+end. Exit status 1 if a goal is missed. --only chooses of its loads: cyclic,
+cyclic-2x, cyclic-4x, cold, backward, strided, interleaved-8, halves, random,
+random-advised, random-advised-8, slow-200, fileio-1, fileio, fileio-128,
+cached-64k and cached-4k.
+
 `extents` makes a file in many pieces where --swap is, shows how many (FIEMAP),
 what finding a page in it costs with the list, the tree and the default map, and
 how fast 1, 4 and 8 tasks write and read it page by page with each of them.
@@ -134,6 +142,7 @@ Examples:
   sudo overspill bench swapin --out results
   sudo overspill bench all --runs 3 --only seq,stride-16
   sudo overspill bench seq --size 1000M --ram 900M
+  sudo overspill bench files --ram 256M --only cold,cyclic-2x
   sudo overspill bench random --threads 8 --write --json random-8.json
   sudo overspill bench stride:16 --ways kernel:3,overspill --laps 16";
 

@@ -75,11 +75,12 @@ fn lines(check: &Check, colored: bool) -> String {
     let word = format!("{word:<5}");
     let word = if colored { format!("\x1b[{color}m{word}\x1b[0m") } else { word };
     // Folded as it looks without the colours, which take no room.
-    let plain = human::folded(&format!("{:<6}{:<16}{}", "", check.name, check.detail), &indent);
+    let detail = human::one_line(&check.detail);
+    let plain = human::folded(&format!("{:<6}{:<16}{detail}", "", check.name), &indent);
     let mut text = format!("{word} {}", &plain[6..]);
     let fixes = check.fix.iter().map(|fix| ("mend", fix));
     for (what, fix) in fixes.chain(check.other_fixes.iter().map(|fix| ("or", fix))) {
-        let line = format!("{indent}{:<6}{fix}", format!("{what}:"));
+        let line = format!("{indent}{:<6}{}", format!("{what}:"), human::one_line(fix));
         text.push_str(&human::folded(&line, &format!("{indent}      ")));
     }
     text

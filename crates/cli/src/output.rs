@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::human;
+use crate::os::inherit;
 use crate::stderr::say;
 use crate::whole::Whole;
 
@@ -290,8 +291,12 @@ pub fn file_name() -> impl TypedValueParser<Value = PathBuf> {
 
 /// The same where standard output is as good a place as any.
 pub fn file_name_or_stdout() -> impl TypedValueParser<Value = PathBuf> {
-    let stdout = |path: PathBuf| if path.as_os_str() == "-" { "/dev/stdout".into() } else { path };
-    PathBufValueParser::new().map(stdout)
+    let stdout = |path: PathBuf| match path.as_os_str() == "-" {
+        true if inherit::was_closed(1) => Err("standard output is closed"),
+        true => Ok("/dev/stdout".into()),
+        false => Ok(path),
+    };
+    PathBufValueParser::new().try_map(stdout)
 }
 
 /// The same for other commands, which have no program's output to keep clean.

@@ -11,6 +11,7 @@ use clap::{ArgAction, CommandFactory, FromArgMatches};
 use overspill_sim::nearest;
 
 use crate::args::Cli;
+use crate::bench::options;
 use crate::stderr;
 use crate::stdout::print;
 use crate::{config, exit, human};
@@ -119,8 +120,10 @@ fn not_text<T>(words: &[OsString], parse: impl Fn(Vec<OsString>) -> Result<T, cl
     }
 }
 
-fn parse_from(command: clap::Command, words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command.try_get_matches_from(words)?)
+fn parse_from(mut command: clap::Command, words: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let matches = command.try_get_matches_from_mut(words)?;
+    options::refuse_idle(&command, &matches)?;
+    Cli::from_arg_matches(&matches)
 }
 
 /// The program and its arguments, of a command line of `overspill run`; what its environment adds is not

@@ -34,8 +34,8 @@ fn bad_input_is_one_line_and_runs_nothing() {
         (&["extents", "--size", "9999999T"], "more than any machine"),
         (&["seq", "--laps", "0"], "0 is not in 1.."),
         (&["seq", "--touches", "0"], "0 is not in 1.."),
-        (&["slots", "--json", "x.json"], "writes no file"),
-        (&["extents", "--out", "x"], "writes no file"),
+        (&["slots", "--json", "x.json"], "--json does nothing for `bench slots`"),
+        (&["extents", "--out", "x"], "--out does nothing for `bench extents`"),
     ];
     for (words, part) in cases {
         let output = bench(words);
@@ -49,8 +49,9 @@ fn bad_input_is_one_line_and_runs_nothing() {
 /// *The story:* hours of runs were lost, as it was seen at their end that they could not be written.
 #[test]
 fn figures_that_cannot_be_written_are_refused_before_the_work() {
-    for load in ["seq", "files", "reclaim"] {
-        let output = bench(&[load, "--ram", "40M", "--ways", "bare", "--json", "/no/such/place/x.json"]);
+    for load in ["seq --ways bare", "files", "reclaim --ways bare"] {
+        let words = load.split(' ').chain(["--ram", "40M", "--json", "/no/such/place/x.json"]);
+        let output = bench(&words.collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(125), "{load}: {}", stderr(&output));
         let complaint = stderr(&output);
         assert!(complaint.contains("cannot write /no/such/place/x.json"), "{load}: {complaint}");

@@ -340,6 +340,24 @@ fn no_file_is_written_twice_or_over_what_is_read() {
     said(&scratch, &words("run --ram 64M --json /dev/null -o /dev/null true"), 0);
 }
 
+/// *The story:* what was told of a place coloured the terminal, as its name said.
+#[test]
+fn no_name_moves_the_cursor() {
+    let scratch = Scratch::new("escapes");
+    let all = |words: &[&str]| {
+        let output = overspill().args(words).current_dir(&scratch.0).output().unwrap();
+        stdout(&output) + &stderr(&output)
+    };
+    for words in [
+        &["run", "--ram", "64M", "--swap", "no\x1b[31mdir/x", "true"][..],
+        &["doctor", "--swap", "no\x1b[31mdir/x"],
+        &["sim", "reclaim", "--ram", "16M", "--seconds", "1", "no\x1b[31mdir:memory=1M"],
+    ] {
+        let text = all(words);
+        assert!(text.contains(r"no\u{1b}[31m") && !text.contains('\x1b'), "{words:?}: {text}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_one_line() {
     let scratch = Scratch::new("wrong");
@@ -425,7 +443,11 @@ fn surroundings_may_be_poor() {
         ("overspill sim seq:size=1M,laps=1 >/dev/full", 125, "No space left on device"),
         ("ulimit -n 5; overspill run --ram 64M -q true", 125, "Too many open files"),
         ("overspill run --ram 64M ''", 127, "'': not found"),
-        ("overspill help run >&-", 0, ""),
+        ("overspill help run >&-", 125, "Bad file descriptor"),
+        ("overspill --version >&-", 125, "Bad file descriptor"),
+        ("overspill sim seq:size=1M,laps=1 >&-", 125, "Bad file descriptor"),
+        ("overspill trace convert /dev/null - >&-", 125, "standard output is closed"),
+        ("overspill run --ram 64M -q sh -c 'exit 3' >&-", 3, ""),
         ("overspill run --ram 64M sh -c 'exit 3' 2>/dev/full", 3, ""),
         ("overspill run --ram 64M --swap new sh -c 'kill -9 $$' 2>/dev/full", 137, ""),
         ("overspill run --ram 64M '' 2>/dev/full", 127, ""),

@@ -369,7 +369,7 @@ counters! {
     files_left_other_bytes,
     /// Bytes of files that were asked for ahead (WILLNEED, MAP_POPULATE).
     files_asked_bytes,
-    /// What of that was not read: it was more than half of the budget.
+    /// What of that was not read: it was more than a quarter of the budget.
     files_asked_cut_bytes,
 }
 

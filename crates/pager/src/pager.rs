@@ -101,8 +101,8 @@ impl Pager {
     /// process is as any other program: its stores and this one's undo one another.
     ///
     /// # Errors
-    /// [`Error::File`]: it cannot be opened or is empty, or has nothing to read where it says so (ENODEV;
-    /// some files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger
+    /// [`Error::File`]: it cannot be opened or is empty; it is a directory (EISDIR), or else no regular file,
+    /// or has nothing to read where it says so (ENODEV; some files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger
     /// than some 8 TiB (ENOSPC), or its stores are to be the file's and there is no UFFDIO_MOVE (EOPNOTSUPP).
     /// [`Error::Stopped`].
     /// [`Error::InUse`]: its stores are to be the file's ([`MapOptions::shared`]), and those bytes are
@@ -117,9 +117,9 @@ impl Pager {
     /// already it is the same cache.
     ///
     /// # Errors
-    /// [`Error::File`]: the kernel's reason; EINVAL, to make a file that is not written to; ENODEV, it is no
-    /// regular file, or has bytes and says that it has none (files of /proc do). [`Error::InUse`]: it is
-    /// mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread can be started for it.
+    /// [`Error::File`]: the kernel's reason; EINVAL, to make a file that is not written to; EISDIR, it is
+    /// a directory; ENODEV, it is no regular file either, or has bytes and says that it has none (files of
+    /// /proc do). [`Error::InUse`]: it is mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread can be started for it.
     /// [`Error::Stopped`].
     pub fn open_file(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File, Error> {
         File::open(path.as_ref(), options, &self.link, &self.room, &self.inodes)

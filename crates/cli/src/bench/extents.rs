@@ -27,12 +27,15 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::extents::{Extents, ListMap, Lookup, SortedMap, TreeMap};
 use overspill_sim::report::table::aligned;
 
+use super::options::Options;
 use crate::checks::swap_place::free_bytes;
 use crate::progress::Progress;
 use crate::stderr::say;
 use crate::stdout::print;
 use crate::swap::inspect::Candidate;
 use crate::swap::layout::Layout;
+
+pub const OPTIONS: Options = Options { names: &["size", "swap"], tuning: false };
 
 /// Into so many pieces the file is cut.
 const PIECES: [i64; 4] = [2, 2000, 20_000, 84_656];

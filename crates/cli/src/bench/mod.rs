@@ -5,6 +5,7 @@
 mod extents;
 mod files;
 mod goals;
+pub mod options;
 mod reclaim;
 mod rows;
 mod slots;
@@ -28,6 +29,7 @@ use crate::stderr::say;
 use crate::stdout::print;
 use crate::{human, machine, output};
 use goals::Verdict;
+use options::Options;
 use rows::Row;
 use suite::{Load, Suite};
 
@@ -60,17 +62,12 @@ impl FromStr for What {
     type Err = String;
 
     fn from_str(text: &str) -> Result<What, String> {
-        if text == "extents" {
-            return Ok(What::Extents);
-        }
-        if text == "slots" {
-            return Ok(What::Slots);
-        }
-        if text == "reclaim" {
-            return Ok(What::Reclaim);
-        }
-        if text == "files" {
-            return Ok(What::Files);
+        match text {
+            "extents" => return Ok(What::Extents),
+            "slots" => return Ok(What::Slots),
+            "reclaim" => return Ok(What::Reclaim),
+            "files" => return Ok(What::Files),
+            _ => {}
         }
         match (text.parse(), text.parse()) {
             (Ok(suite), _) => Ok(What::Suite(suite)),
@@ -78,6 +75,19 @@ impl FromStr for What {
             (_, Err(message)) => Err(format!(
                 "{message}; the suites are swapin, mixed, all; and there are reclaim, files, extents and slots"
             )),
+        }
+    }
+}
+
+impl What {
+    /// Its name, and what it takes; none: it is a load or a suite.
+    fn options(self) -> Option<(&'static str, Options)> {
+        match self {
+            What::Single(_) | What::Suite(_) => None,
+            What::Extents => Some(("extents", extents::OPTIONS)),
+            What::Slots => Some(("slots", slots::OPTIONS)),
+            What::Reclaim => Some(("reclaim", reclaim::OPTIONS)),
+            What::Files => Some(("files", files::OPTIONS)),
         }
     }
 }
@@ -126,22 +136,14 @@ pub fn main(args: &BenchArgs) -> Result<u8> {
         What::Single(pattern) => single(args, pattern),
         What::Suite(suite) => all_of(args, suite),
         What::Extents => extents(args),
-        What::Slots => ensure_no_file(args, "slots").and_then(|()| slots::main(args.work.laps)),
+        What::Slots => slots::main(args.work.laps),
         What::Reclaim => reclaim::main(args),
         What::Files => files::main(args),
     }
 }
 
-/// *The story:* `bench slots --json FILE` wrote none, without a word.
-fn ensure_no_file(args: &BenchArgs, name: &str) -> Result<()> {
-    let is_asked = args.measuring.json.is_some() || args.out.is_some();
-    ensure!(!is_asked, "`{name}` prints its figures and writes no file: --json and --out are for loads");
-    Ok(())
-}
-
 /// Where the swap directory is, in files of 1280 MiB unless another size is asked for.
 fn extents(args: &BenchArgs) -> Result<u8> {
-    ensure_no_file(args, "extents")?;
     let place = compare::place_for(&[], &args.tuning)?;
     let bytes = args.size.map_or(1280 * MIB, |size| size.bytes(machine::ram_for_shares()));
     extents::main(&place.directory, bytes)

@@ -13,6 +13,7 @@ use overspill_mm::reclaim::policy::NAMES;
 use overspill_sim::report::table::aligned;
 use serde::Serialize;
 
+use super::options::Options;
 use super::{ALLOWANCE_BYTES, figures_file};
 use crate::args::BenchArgs;
 use crate::compare::way::Way;
@@ -23,6 +24,9 @@ use crate::machine;
 use crate::progress::Progress;
 use crate::size::Size;
 use crate::stdout::print;
+
+pub const OPTIONS: Options =
+    Options { names: &["ram", "size", "laps", "runs", "json", "out", "ways"], tuning: true };
 
 /// The budget unless it is given.
 const RAM_BYTES: u64 = 128 << 20;
@@ -76,7 +80,6 @@ struct Row {
 
 /// Carries out the command.
 pub fn main(args: &BenchArgs) -> Result<u8> {
-    ensure!(args.only.is_empty(), "--only is for suites of loads");
     let ways = if args.measuring.ways.is_empty() { every_way() } else { args.measuring.ways.clone() };
     compare::require_root_for(&ways, "bench")?;
     let path = figures_file(args, "reclaim")?;

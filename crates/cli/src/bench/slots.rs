@@ -7,7 +7,10 @@ use anyhow::Result;
 use overspill_mm::swap::cost::{Freed, allocate_and_free};
 use overspill_sim::report::table::aligned;
 
+use super::options::Options;
 use crate::stdout::print;
+
+pub const OPTIONS: Options = Options { names: &["laps"], tuning: false };
 
 /// Pages of a run: those that leave together.
 const RUN: u32 = 16;

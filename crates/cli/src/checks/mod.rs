@@ -11,6 +11,7 @@ use std::fs::File;
 use serde::Serialize;
 
 use crate::args::Tuning;
+use crate::human;
 use crate::swap::arg::SwapArg;
 
 pub use surroundings::reach;
@@ -68,10 +69,9 @@ impl Check {
 
     /// The check on one line, as `run` prints it.
     pub fn line(&self) -> String {
-        match &self.fix {
-            Some(fix) => format!("{}: {}; mend it with: {fix}", self.name, self.detail),
-            None => format!("{}: {}", self.name, self.detail),
-        }
+        let found = format!("{}: {}", self.name, self.detail);
+        let mend = self.fix.iter().map(|fix| format!("; mend it with: {fix}"));
+        human::one_line(&(found + &mend.collect::<String>()))
     }
 }
 

@@ -211,7 +211,7 @@ fn usable_area(place: &SwapPlace) -> Check {
             let pieces = if extents == 1 { "one piece".into() } else { human::count(extents) + " pieces" };
             Check::ok(AREA, format!("{shown} has room for {}, in {pieces}", human::bytes(size)))
         }
-        Err(refused @ Refused::Header(Refusal::NoSignature)) => {
+        Err(refused @ (Refused::Header(Refusal::NoSignature) | Refused::PageSize(_))) => {
             let fix = format!("overspill swap make {shown}, or --erase, if nobody needs what is in it");
             Check::fail(AREA, format!("{shown}: {refused}"), fix)
         }

@@ -213,6 +213,11 @@ fn die_with(parent: u32, signal: i32) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
+/// Was this one of the standard three closed when the process began?
+pub fn was_closed(fd: i32) -> bool {
+    CLOSED.load(Relaxed) & 1 << fd != 0
+}
+
 fn restore() {
     for (resource, before) in LIMITED.into_iter().zip(&LIMITS) {
         if let Some(&(soft, hard)) = before.get() {
@@ -224,7 +229,7 @@ fn restore() {
         set_handler(signal, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
     }
     for fd in 0..3 {
-        if CLOSED.load(Relaxed) & 1 << fd != 0 && is_dev_null(fd) {
+        if was_closed(fd) && is_dev_null(fd) {
             // SAFETY: the descriptor is the /dev/null of Rust's start-up code; nobody uses it after
             // this.
             unsafe { libc::close(fd) };

@@ -16,8 +16,8 @@ use crate::stdout::{print, print_json};
 pub struct Args {
     /// The experiment, or `list`
     name: String,
-    /// Do only one in N of the touches (or N times less memory and time); 1 = in full [default:
-    /// what the rows allow]
+    /// Do only one in N of the touches (or N times less memory and time); 1 = in full. At which
+    /// scale a shape holds is known of the default alone [default: what the rows allow]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     shorten: Option<u64>,
     /// Simulations at a time [default: one for each processor]

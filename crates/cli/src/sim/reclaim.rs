@@ -246,8 +246,8 @@ fn render(table: &Table) -> String {
     let mut named = None;
     for line in &table.lines {
         let is_first = named.replace(&line.domain) != Some(&line.domain);
-        let name = if is_first { human::clipped(&line.domain, NAME_CHARS_MAX) } else { String::new() };
-        let mut row = vec![name, line.what.to_owned()];
+        let name = is_first.then(|| human::clipped(&human::one_line(&line.domain), NAME_CHARS_MAX));
+        let mut row = vec![name.unwrap_or_default(), line.what.to_owned()];
         row.extend(line.values.iter().map(u64::to_string));
         rows.push(row);
     }

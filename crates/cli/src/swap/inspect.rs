@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use overspill_mm::swap::extents::packing::Unfit;
-use overspill_mm::swap::header::{HEADER_BYTES, Header, Medium, Refusal};
+use overspill_mm::swap::header::{HEADER_BYTES, Header, Medium, Refusal, SIGNATURE};
 use overspill_sys::file::{self, Kind, Open};
 use overspill_sys::{Errno, Fd};
 
@@ -27,6 +27,9 @@ use crate::human;
 /// The kernel lets go of an io_uring's files some time after its process has ended: a run right after
 /// another one found its device in use.
 const LET_GO: Duration = Duration::from_secs(2);
+
+/// Pages of other machines, in KiB: mkswap puts its mark at the end of the first one.
+const OTHER_PAGES_KIB: [u64; 4] = [8, 16, 32, 64];
 
 /// Asks again for a while where somebody has it, as they may be ending.
 fn once_free<T>(ask: impl Fn() -> Result<T, Errno>, taken: Errno) -> Result<T, Errno> {
@@ -48,6 +51,8 @@ pub enum Refused {
     Kind,
     /// Its header.
     Header(Refusal),
+    /// It is an area of a machine with larger pages, in KiB.
+    PageSize(u64),
     /// A hole, or nothing that can be used.
     Unfit(Unfit),
     /// Part of it is not where a direct transfer finds it.
@@ -74,6 +79,7 @@ impl fmt::Display for Refused {
             Refused::Io(error) => write!(f, "{error}"),
             Refused::Kind => write!(f, "it is neither a file nor a block device"),
             Refused::Header(refusal) => write!(f, "{refusal}"),
+            Refused::PageSize(kib) => write!(f, "it was made for pages of {kib} KiB, and here they have 4"),
             Refused::Unfit(Unfit::Hole(offset)) => write!(f, "it has a hole at byte {offset}"),
             Refused::Unfit(Unfit::NoPages) => {
                 write!(f, "no whole page of it lies in one piece on its device")
@@ -141,7 +147,24 @@ impl Candidate {
     /// Its header.
     pub fn header(&self) -> Result<Header, Refused> {
         let pages = self.bytes / HEADER_BYTES as u64;
-        Header::parse(&self.first_page()?, self.medium, pages).map_err(Refused::Header)
+        Header::parse(&self.first_page()?, self.medium, pages).map_err(|refusal| match refusal {
+            Refusal::NoSignature => self.unmarked(),
+            refusal => Refused::Header(refusal),
+        })
+    }
+
+    /// Why there is no signature where it should be: perhaps a machine with larger pages has put it at the
+    /// end of one of its own.
+    ///
+    /// *The story:* of an area for pages of 64 KiB it was said that it had none.
+    fn unmarked(&self) -> Refused {
+        let is_marked = |kib: &u64| {
+            let mut mark = [0; SIGNATURE.len()];
+            let at = (kib << 10) - SIGNATURE.len() as u64;
+            file::pread(&self.fd, &mut mark, at).is_ok() && mark == *SIGNATURE
+        };
+        let kib = OTHER_PAGES_KIB.into_iter().find(is_marked);
+        kib.map_or(Refused::Header(Refusal::NoSignature), Refused::PageSize)
     }
 
     /// Where it lies.
@@ -180,8 +203,9 @@ impl Candidate {
 
     /// Refuses what nobody could write to, this user at least.
     ///
-    /// *The story:* an area on a mount for reading was taken, and the program ran without a limit.
-    fn refuse_read_only(&self) -> Result<(), Refused> {
+    /// *The stories:* an area on a mount for reading was taken, and the program ran without a limit. Of a
+    /// device that is for reading `swap make` said that the operation was not permitted.
+    pub fn refuse_read_only(&self) -> Result<(), Refused> {
         // Not by opening it so: udev asks a device that is closed then who it is, with a lock on it.
         match file::may(&self.name(), libc::W_OK as u32) {
             Err(errno) => Err(Refused::ReadOnly(as_io(errno))),
@@ -282,6 +306,23 @@ mod tests {
     fn uuids_are_written_in_groups() {
         let uuid = std::array::from_fn(|n| n as u8 * 17);
         assert_eq!(uuid_text(uuid), "00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    /// See [`Candidate::unmarked`].
+    #[test]
+    fn an_area_for_other_pages_says_for_which() {
+        let path = std::env::temp_dir().join(format!("overspill-pages-{}", std::process::id()));
+        for kib in [8, 16, 32, 64] {
+            let mut bytes = vec![0; 1 << 20];
+            bytes[(kib << 10) - 10..kib << 10].copy_from_slice(b"SWAPSPACE2");
+            fs::write(&path, bytes).unwrap();
+            let refused = Candidate::open(&path).and_then(|found| found.header()).unwrap_err();
+            assert_eq!(
+                refused.to_string(),
+                format!("it was made for pages of {kib} KiB, and here they have 4")
+            );
+        }
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

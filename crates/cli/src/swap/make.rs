@@ -85,6 +85,7 @@ fn remake(path: &Path, bytes: Option<u64>, label: &str, erase: bool) -> Result<H
             _ => anyhow!("it is a swap area already, which only --erase makes anew"),
         });
     }
+    candidate.refuse_read_only().map_err(refusal)?;
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let bytes = bytes.unwrap_or(candidate.bytes);
     // *The story:* `--size 1G` made 40 MiB of a device of 40, without a word.

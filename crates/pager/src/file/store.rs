@@ -55,8 +55,8 @@ pub(crate) struct RealFile {
 }
 
 impl RealFile {
-    /// Opens a file; `create`: makes it where it is missing. EINVAL: to read from it alone. ENODEV: it
-    /// is no regular file, or has bytes and a length of none.
+    /// Opens a file; `create`: makes it where it is missing. EINVAL: to read from it alone. EISDIR: it is
+    /// a directory. ENODEV: it is no regular file either, or has bytes and a length of none.
     ///
     /// *The other story:* a file of /proc has a length of none, and was read as if it were empty.
     /// *The story:* for a pipe it waited until somebody wrote into it; a directory was a file of 4096
@@ -166,8 +166,13 @@ pub(crate) fn open_regular(path: &Path, write: bool, create: bool) -> Result<std
         options.open(format!("/proc/thread-self/fd/{}", named.as_raw_fd()))
     });
     let file = leased.map_err(|error| errno(&error))?;
-    let is_regular = file.metadata().map_err(|error| errno(&error))?.is_file();
-    is_regular.then_some(file).ok_or(Errno::NODEV)
+    let kind = file.metadata().map_err(|error| errno(&error))?.file_type();
+    match kind {
+        kind if kind.is_file() => Ok(file),
+        // As the kernel says of one that is to be written.
+        kind if kind.is_dir() => Err(Errno::ISDIR),
+        _ => Err(Errno::NODEV),
+    }
 }
 
 fn errno(error: &std::io::Error) -> Errno {
@@ -261,10 +266,13 @@ mod tests {
         let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
         // SAFETY: the name is NUL-terminated.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        for path in [&*pipe, Path::new("/"), Path::new("/dev/null")] {
+        for path in [&*pipe, Path::new("/dev/null")] {
             assert_eq!(RealFile::open(path, false, false).err(), Some(Errno::NODEV), "{path:?}");
         }
-        assert!(RealFile::open(Path::new("/"), true, false).is_err());
+        // *The story:* to read it alone it was ENODEV.
+        for write in [false, true] {
+            assert_eq!(RealFile::open(Path::new("/"), write, false).err(), Some(Errno::ISDIR));
+        }
         assert_eq!(RealFile::open(&pipe, true, true).err(), Some(Errno::NODEV));
         std::fs::remove_file(&pipe).unwrap();
         assert_eq!(RealFile::open(&pipe, false, true).err(), Some(Errno::INVAL));

@@ -14,9 +14,23 @@ pub fn render(paper: &Paper, sheets: &[Sheet]) -> String {
     for sheet in sheets {
         text.push_str(&sheet_text(sheet));
     }
-    let holds = sheets.iter().all(Sheet::holds);
-    text.push_str(if holds { "\nThe shape holds.\n" } else { "\nThe shape does not hold.\n" });
-    text
+    text.push('\n');
+    text + &folded(&conclusion(sheets), "    ")
+}
+
+/// Whether the shape holds, and what differs beside that.
+fn conclusion(sheets: &[Sheet]) -> String {
+    let shape = if sheets.iter().all(Sheet::holds) { "holds" } else { "does not hold" };
+    let differs = |row: &&Row| match row.judge {
+        Judge::Compared { within_permille } => !row.differing(within_permille).is_empty(),
+        _ => false,
+    };
+    let rows = sheets.iter().flat_map(|sheet| &sheet.rows).filter(differs);
+    let differing: Vec<&str> = rows.map(|row| row.name.as_str()).collect();
+    match &differing[..] {
+        [] => format!("The shape {shape}."),
+        some => format!("The shape {shape}. Not judged, and not as published: {}.", some.join(", ")),
+    }
 }
 
 fn sheet_text(sheet: &Sheet) -> String {
@@ -107,8 +121,9 @@ fn verdict(sheet: &Sheet, row: &Row) -> String {
 
 /// What is said of a row on which nothing depends.
 fn compared(sheet: &Sheet, row: &Row, within_permille: u64) -> String {
-    let off = (1..row.cells.len()).filter(|&column| row.is_off(column, within_permille));
-    let differs: Vec<String> = off
+    let differs: Vec<String> = row
+        .differing(within_permille)
+        .into_iter()
         .map(|column| {
             let (base, cell) = (&row.cells[0], &row.cells[column]);
             let published = cell.published.zip(base.published).map(|(cell, base)| hundredths(cell, base));
@@ -145,6 +160,31 @@ mod tests {
         let shown = published.map(|(value, base)| hundredths(value, base));
         assert_eq!(shown, ["1.20", "0.63", "5.20", "0.52", "1.00"]);
         assert_eq!((hundredths(5, 0), hundredths(0, 5)), ("0.00".to_owned(), "0.00".to_owned()));
+    }
+
+    /// *The story:* "The shape holds." was all that was said last where swap-ins had been four times as many
+    /// as before, and were fewer.
+    #[test]
+    fn what_differs_and_is_not_judged_is_named_at_the_end() {
+        let row = |name: &str, judge, after| Row {
+            name: name.to_owned(),
+            cells: [10, after].map(|simulated| Cell { published: Some(10), simulated }).to_vec(),
+            judge,
+            reasons: Vec::new(),
+        };
+        let compared = Judge::Compared { within_permille: 150 };
+        let sheet = |rows: Vec<Row>| Sheet {
+            title: String::new(),
+            unit: "",
+            columns: vec!["before", "after"],
+            rows,
+            notes: Vec::new(),
+        };
+        let told = |after| conclusion(&[sheet(vec![row("swap ins", compared, after)])]);
+        assert_eq!(told(11), "The shape holds.");
+        assert_eq!(told(20), "The shape holds. Not judged, and not as published: swap ins.");
+        let lost = sheet(vec![row("time", Judge::AtMost { permille: 600 }, 20)]);
+        assert_eq!(conclusion(&[lost]), "The shape does not hold.");
     }
 
     #[test]

@@ -102,6 +102,12 @@ impl Row {
         published.is_some_and(|published| published.abs_diff(simulated) * 1000 > published * permille)
     }
 
+    /// The columns of which it is.
+    #[must_use]
+    pub fn differing(&self, permille: u64) -> Vec<usize> {
+        (1..self.cells.len()).filter(|&column| self.is_off(column, permille)).collect()
+    }
+
     /// Pairs of columns whose order is another one now.
     #[must_use]
     pub fn reversed(&self) -> Vec<(usize, usize)> {

@@ -5,13 +5,14 @@
 //! So such pages count once for those that have them together. Of each page all but the last that has it
 //! make a copy, so that what is marked here, of a whole family, is what it has too often.
 //!
-//! A mark goes when the page is found to be stored to, or is dropped. That is found when it leaves again. So of
-//! those in view as many count as unchanged as were so of those that left again so far. It owns the marks;
-//! what became of a page is told to it.
+//! A mark goes when the page is found to be stored to, or is dropped. That is found when it leaves again. So
+//! of those in view as many count as unchanged as were so of those that left again so far. It owns the
+//! marks; what became of a page is told to it.
 //!
 //! *The story:* a child that only read what its parent had, in less RAM than that, had a copy of all of it.
-//! "X would avoid that" was 1.5 to 3.4 times what was needed. *The other story:* workers that count references
-//! in a list of their parent's stored to each page that came back, and X was 0.65 of what was needed.
+//! "X would avoid that" was 1.5 to 3.4 times what was needed. *The other story:* workers that count
+//! references in a list of their parent's stored to each page that came back, and X was 0.65 of what was
+//! needed.
 
 use alloc::collections::BTreeMap;
 

@@ -298,8 +298,8 @@ impl Report {
         counters.inherited_gone_bytes.store(gone_bytes, Ordering::Relaxed);
     }
 
-    /// Tells how much of what kin has was copied only so that it could leave, and how many pages may have been
-    /// stored to by now and by the last fork.
+    /// Tells how much of what kin has was copied only so that it could leave, and how many pages may have
+    /// been stored to by now and by the last fork.
     pub fn sample_copies(&mut self, copied_bytes: u64, [stored, at_fork]: [u32; 2]) {
         let counters = &self.process.counters;
         counters.copied_bytes.store(copied_bytes, Ordering::Relaxed);

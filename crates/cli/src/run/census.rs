@@ -234,8 +234,8 @@ impl Census {
         self.living.values().any(Record::is_unsettled)
     }
 
-    /// So much the tree would hold now with RAM enough, beside what it holds of shared memory; so much more with
-    /// what left as zeroes.
+    /// So much the tree would hold now with RAM enough, beside what it holds of shared memory; so much more
+    /// with what left as zeroes.
     pub fn need(&mut self, need: Need, shared_bytes: u64, blank_bytes: u64) {
         let bytes = need.bytes + shared_bytes;
         if bytes > self.tree_needed_bytes {

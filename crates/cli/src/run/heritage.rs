@@ -140,8 +140,8 @@ pub fn needed(all: impl Iterator<Item = Holder>) -> Need {
 
 impl Heritage {
     /// What of the copies of each the others have still. A store of an elder's makes one of them its own, of
-    /// whichever of its heirs: each has its part of that. It has, or had when it ended, the rest. Who is nobody's
-    /// heir has copies of what all of its heirs have.
+    /// whichever of its heirs: each has its part of that. It has, or had when it ended, the rest. Who is
+    /// nobody's heir has copies of what all of its heirs have.
     ///
     /// *The story:* a parent stored to all that its child had copied out. Each needed its own, and X was two
     /// thirds of that.

@@ -84,8 +84,8 @@ impl Memory {
         self.forks.read_ns
     }
 
-    /// How many pages the program may have stored to: minor faults of the process without those of this thread
-    /// and its helper, and what was found to be changed. It wraps.
+    /// How many pages the program may have stored to: minor faults of the process without those of this
+    /// thread and its helper, and what was found to be changed. It wraps.
     pub fn stored(&self) -> u32 {
         self.forks.stored_now()
     }

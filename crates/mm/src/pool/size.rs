@@ -55,8 +55,8 @@ const TRIED_MIN: u64 = 256;
 const REST_NS_MIN: Nanos = 2_000_000_000;
 const REST_NS_MAX: Nanos = 64_000_000_000;
 const PAID_PERIODS: u32 = 50;
-/// A pool of one step that does not pay as a whole in so many periods in a row, nor a frame more, is given up.
-/// It takes some until the price of a load is known.
+/// A pool of one step that does not pay as a whole in so many periods in a row, nor a frame more, is given
+/// up. It takes some until the price of a load is known.
 const POOR_PERIODS: u32 = 12;
 /// A pool that has not filled what it may have for so long has stopped growing.
 const GROWING_NS: Nanos = 1_000_000_000;
@@ -429,8 +429,8 @@ mod tests {
         assert_eq!(size.frames, 0, "nor does one step pay");
     }
 
-    /// *The story:* clamscan's pages become 1 / 2.2, reads bring their neighbours, and a small pool has few that
-    /// come back: one step of it, which was kept, took a sixth of the time.
+    /// *The story:* clamscan's pages become 1 / 2.2, reads bring their neighbours, and a small pool has few
+    /// that come back: one step of it, which was kept, took a sixth of the time.
     #[test]
     fn a_small_pool_that_does_not_pay_is_given_up() {
         let (mut size, mut now, mut figures) = (PoolSize::new(4096), 0, Figures::default());

@@ -18,6 +18,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::sum-of-a-daemon", daemon),
         Test::new("limits::sum-of-a-reader", reader),
         Test::new("limits::sum-of-readers", readers),
+        Test::new("limits::sum-of-heirs", heirs),
         Test::new("limits::sum-of-secret-memory", secret),
         Test::new("limits::sum-of-page-tables", tables),
         Test::new("limits::sum-that-moves", moves),
@@ -85,6 +86,20 @@ fn readers(context: &Context) -> Outcome {
     let needed = figure(&finished, "needed_bytes")?;
     let what = format!("{} MiB were needed", needed / MIB);
     ensure!((100 * MIB..125 * MIB).contains(&needed), "{}", finished.complain(&what));
+    Ok(())
+}
+
+/// *The story:* what children had inherited and let go of was told as held beside what they filled: "never
+/// needed more than" the budget, 260 MiB, of 191. And of workers that were seen when their parent had ended
+/// each counted in full, 301 of 101.
+fn heirs(context: &Context) -> Outcome {
+    for (kind, ram, most) in [("discards", 260, 215), ("left", 400, 125)] {
+        let finished = run(context, kind, &[kind, "100"], ram * MIB, &[])?;
+        finished.succeeded()?;
+        let told = figure(&finished, "tree_peak_bytes")?;
+        let what = format!("{kind}: {} MiB", told / MIB);
+        ensure!((95 * MIB..most * MIB).contains(&told), "{}", finished.complain(&what));
+    }
     Ok(())
 }
 

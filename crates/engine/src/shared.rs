@@ -79,7 +79,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 23;
+pub const VERSION: u32 = 24;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -293,6 +293,8 @@ counters! {
     resident_bytes,
     /// The largest `resident_bytes` seen.
     resident_peak_bytes,
+    /// The most of `resident_bytes` that it came to have by what it did, without what a fork left it.
+    own_peak_bytes,
     /// The most RAM of any kind that was seen: anonymous, files and shared.
     rss_peak_bytes,
     /// Sum of the samples of `resident_bytes`, for the mean.

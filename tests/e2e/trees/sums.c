@@ -1,6 +1,7 @@
 /* What a summary is to tell of. sums KIND [MIB [PLACE]]
    daemon: holds so much, and makes a daemon that reads it, whose parent ends.
    reader: holds so much, and forks a child that reads it. readers: three that read it three times.
+   discards: three children that discard it and fill 30 MiB. left: three read it whose parent has ended.
    secret: of memfd_secret; 77: there is none. tables: GiB of which a page each 2 MiB is read.
    moves: loads a file of that size, which is PLACE, into shared memory, and lets go of what was read.
    last-shares, last-locks: holds shared or locked memory in a thread that goes on after the first one.
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -81,6 +83,37 @@ static int moves(size_t bytes, const char *place) {
     return 0;
 }
 
+/* What a child of three does: it reads what it has inherited twice, and discards it or not. */
+static int heir(char *memory, size_t bytes, int discards) {
+    for (int turn = 0; turn < 2; turn++)
+        if (!is_right(memory, bytes))
+            return 1;
+    if (discards) {
+        madvise(memory, bytes, MADV_DONTNEED);
+        fill(memory, 30 << 20);
+    }
+    usleep(WHILE);
+    return !is_right(memory, discards ? 30 << 20 : bytes);
+}
+
+/* Who makes them ends where they are `left`, and whoever began waits for them all. */
+static int heirs(size_t bytes, int left) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int result = 0, status;
+    if (!left || !fork()) {
+        char *memory = mapped(bytes, 0);
+        fill(memory, bytes);
+        for (int number = 0; number < 3; number++)
+            if (!fork())
+                _exit(heir(memory, bytes, !left));
+        if (left)
+            _exit(0);
+    }
+    while (wait(&status) > 0)
+        result |= status;
+    return result != 0;
+}
+
 static void put(const char *place, const char *name, const char *text) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", place, name);
@@ -101,6 +134,8 @@ int main(int count, char **words) {
         execl(words[0], words[0], "plain", "80", NULL);
         return 6;
     }
+    if (!strcmp(kind, "discards") || !strcmp(kind, "left"))
+        return heirs(bytes, kind[0] == 'l');
     if (!strcmp(kind, "moves") && count > 3)
         return moves(bytes, words[3]);
     if (!strncmp(kind, "last-", 5)) {

@@ -426,9 +426,8 @@ mod tests {
         census.look(&[parent], 0);
         census.look(&[parent, child], 20 * MS);
         let mut told = report(5, 30, 1, state::WATCHING);
-        told.borrowed_bytes = 6 * MIB;
-        let resident = |(name, _): &&mut (&str, u64)| *name == "resident_peak_bytes";
-        told.counters.iter_mut().find(resident).unwrap().1 = 96 * MIB;
+        let own = |(name, _): &&mut (&str, u64)| *name == "own_peak_bytes";
+        told.counters.iter_mut().find(own).unwrap().1 = 90 * MIB;
         census.keep(told);
         assert_eq!((census.tree_late_bytes, census.tree_peak_bytes), (186 * MIB, 96 * MIB));
     }
@@ -449,8 +448,8 @@ mod tests {
     fn what_agents_saw_of_those_that_ended_is_held_at_a_time() {
         let told = |pid: u32, mib: u64| {
             let mut report = report(pid, 30, 1, state::WATCHING);
-            let resident = |(name, _): &&mut (&str, u64)| *name == "resident_peak_bytes";
-            report.counters.iter_mut().find(resident).unwrap().1 = mib * MIB;
+            let own = |(name, _): &&mut (&str, u64)| *name == "own_peak_bytes";
+            report.counters.iter_mut().find(own).unwrap().1 = mib * MIB;
             report
         };
         let mut census = Census::default();

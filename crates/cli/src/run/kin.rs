@@ -72,7 +72,7 @@ impl Kin {
 }
 
 /// Do two run the same program since the same exec? Where addresses are not random others may seem to.
-fn is_kin(one: &Look, other: &Look) -> bool {
+pub fn is_kin(one: &Look, other: &Look) -> bool {
     one.pid != other.pid
         && !one.is_guest
         && one.program_pages == other.program_pages

@@ -26,7 +26,7 @@ use super::descendants::Look;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub const LEVELS: [&str; 23] = [
+pub const LEVELS: [&str; 24] = [
     "files_kept_resident_bytes",
     "files_unseen_bytes",
     "files_unseen_peak_bytes",
@@ -35,6 +35,7 @@ pub const LEVELS: [&str; 23] = [
     "pool_peak_bytes",
     "resident_bytes",
     "resident_peak_bytes",
+    "own_peak_bytes",
     "resident_sum_bytes",
     "resident_samples",
     "swap_used_bytes",

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::descendants::{Look, of_pid};
-use super::kin::Kin;
+use super::kin::{Kin, is_kin};
 
 /// The peak is passed by so much, or this share of it, before anybody is walked.
 const STEP_BYTES: u64 = 1 << 20;
@@ -121,6 +121,8 @@ struct Known {
     shmem_bytes: u64,
     /// The least that it was seen to hold since it was made as a copy, of what its parent did.
     born: Doubly,
+    /// Nobody saw what it was born with: see [`is_foundling`].
+    is_foundling: bool,
     walked: Option<Walked>,
     walked_ns: u64,
     /// Its part of shared memory when it was walked.
@@ -206,22 +208,24 @@ impl Sharing {
     }
 
     fn note(&mut self, looks: &[Look], (kin, loans): (&Kin, &Loans), walker: &impl Walker) {
+        let as_before = |(&pid, known): (&u32, &Known)| (pid, (known.program_pages, known.anon_bytes));
+        let before: BTreeMap<_, _> = self.known.iter().map(as_before).collect();
         self.known.retain(|pid, _| of_pid(looks, *pid).is_some());
-        let before: BTreeSet<u32> = self.known.keys().copied().collect();
         self.fresh.clear();
         let now = walker.now();
         for look in looks.iter().filter(|look| !look.is_guest) {
             let held = Doubly { anon_bytes: look.anon_bytes, shmem_bytes: walker.shmem_bytes(look) };
             let (program_pages, first_ns) = (look.program_pages, now);
-            let first = || Known {
-                born: kin
-                    .elder(looks, look, |other| before.contains(&other.pid))
-                    .map_or_else(Doubly::default, |elder| {
-                        born(look, elder, held.shmem_bytes.min(walker.shmem_bytes(elder)))
-                    }),
-                program_pages,
-                first_ns,
-                ..Known::default()
+            let first = || {
+                let elder = kin.elder(looks, look, |other| before.contains_key(&other.pid));
+                let as_elder =
+                    |elder: &Look| born(look, elder, held.shmem_bytes.min(walker.shmem_bytes(elder)));
+                let mut born = elder.map_or_else(Doubly::default, as_elder);
+                let is_foundling = born.anon_bytes < held.anon_bytes && is_foundling(look, looks, &before);
+                if is_foundling {
+                    born.anon_bytes = held.anon_bytes;
+                }
+                Known { born, is_foundling, program_pages, first_ns, ..Known::default() }
             };
             let known = self.known.entry(look.pid).or_insert_with(first);
             if known.program_pages != program_pages {
@@ -379,11 +383,15 @@ impl Known {
         self.anon_bytes - doubly + self.own_shmem()
     }
 
+    fn needs_walk(&self) -> bool {
+        self.is_foundling && self.walked.is_none()
+    }
+
     fn most(&self, now: u64) -> u64 {
         let is_fresh = self.walked.is_some() && now - self.walked_ns < FRESH_NS;
         match () {
             () if self.is_gone => 0,
-            () if now - self.first_ns < YOUNG_NS => self.least(),
+            () if now - self.first_ns < YOUNG_NS && !self.needs_walk() => self.least(),
             () if is_fresh && self.lent_bytes.is_some() => self.least().max(self.likely()),
             () => self.anon_bytes + self.shmem_bytes,
         }
@@ -398,6 +406,25 @@ fn born(child: &Look, parent: &Look, shmem_bytes: u64) -> Doubly {
         return Doubly::default();
     }
     Doubly { anon_bytes: child.anon_bytes.min(parent.anon_bytes), shmem_bytes }
+}
+
+/// Has one of the program that was there at the look before ended since, or let go of something? Then what
+/// the others hold says nothing of what a copy was born with that is seen for the first time: all of it they
+/// may have, too. So it is where no parent is left.
+///
+/// *The story:* workers that only read were seen first when their parent had ended, or had unmapped what they
+/// shared. Each counted in full: 301 MiB, "above the budget", of 101.
+fn is_foundling(look: &Look, looks: &[Look], before: &BTreeMap<u32, (u32, u64)>) -> bool {
+    let has_parent = of_pid(looks, look.parent).is_some_and(|parent| is_kin(parent, look));
+    let keeps = |pid: u32, bytes: u64| {
+        of_pid(looks, pid)
+            .is_some_and(|now| now.program_pages == look.program_pages && now.anon_bytes >= bytes)
+    };
+    let let_go = |(&pid, &(program_pages, bytes)): (&u32, &(u32, u64))| {
+        program_pages == look.program_pages && !keeps(pid, bytes)
+    };
+    let has_kin = || looks.iter().any(|other| is_kin(other, look));
+    has_kin() && (!has_parent || before.iter().any(let_go))
 }
 
 /// What they have by themselves is together `more` than they are told to have, and as much as the largest
@@ -554,6 +581,28 @@ mod tests {
         let mut tree = Tree::of(&[(5, 20), (7, 20)]);
         tree.look(0, &[first, stamped(6, 5), stamped(7, 6)]);
         assert_eq!(tree.look(10, &[first, daemon]), 40, "it was");
+    }
+
+    /// See [`is_foundling`].
+    #[test]
+    fn who_is_seen_after_its_parent_let_go_may_have_all_in_common() {
+        let stamped = |pid, parent, mib| Look { program_stamp: 9, ..process(pid, parent, PYTHON, mib) };
+        let workers = |parent| [6, 7, 8].map(|pid| stamped(pid, parent, 100));
+        let run = |before: &[Look], first: &[Look], own: &[(u32, u64)]| {
+            let mut tree = Tree { walk_ns: MS, ..Tree::of(own) };
+            tree.look(0, before);
+            (tree.look(10, first), tree.walked.len())
+        };
+        let shared = [(1, 1), (5, 1), (6, 33), (7, 33), (8, 34)];
+        let all = |first: Look, parent| [vec![first], workers(parent).to_vec()].concat();
+        let (shell, maker) = (stamped(1, 0, 1), stamped(5, 1, 60));
+        assert_eq!(run(&[shell, maker], &all(shell, 1), &shared), (101, 4), "it has ended");
+        assert_eq!(run(&[], &workers(1), &shared), (100, 3), "it was never seen");
+        assert_eq!(run(&[maker], &all(stamped(5, 1, 1), 5), &shared), (101, 4), "it has unmapped that");
+        let apart = [(1, 1), (6, 100), (7, 100), (8, 100)];
+        assert_eq!(run(&[shell, maker], &all(shell, 1), &apart), (301, 4), "they hold as much");
+        let grown = all(stamped(5, 1, 60), 5);
+        assert_eq!(run(&[maker], &grown, &[]), (60 + 3 * 40, 0), "they have grown");
     }
 
     /// What cannot be asked is not known.

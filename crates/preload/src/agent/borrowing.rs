@@ -46,6 +46,22 @@ struct Since {
     left: u64,
     /// The most pages that were copied by any look.
     copies: u64,
+    /// The most pages that were lent.
+    lent: u64,
+}
+
+impl Since {
+    /// What of `held` bytes it came to have by what it did, whoever else has let go of the rest, or has ended:
+    /// others may have that still. Nothing is known where nothing was ever lent.
+    ///
+    /// *The story:* children discarded what they had inherited, and filled 30 MiB. At the end nothing was
+    /// lent to them, and the most that each had held was told as if it had been its own by then.
+    fn made(&self, held: u64) -> u64 {
+        match self.lent {
+            0 => 0,
+            lent => held.saturating_sub(self.left.min(lent.saturating_sub(self.copies)) * PAGE_SIZE as u64),
+        }
+    }
 }
 
 impl Borrowing {
@@ -61,13 +77,16 @@ impl Borrowing {
     /// What it has of its loan while it holds `held` bytes. `pages`: its memory is managed, and comes back
     /// by more than faults.
     pub(super) fn look(&mut self, process: &Process, held: u64, pages: bool) -> u64 {
-        match Loan::of(process.loan.load(Ordering::Acquire)) {
+        let borrowed = match Loan::of(process.loan.load(Ordering::Acquire)) {
             Some(loan) => {
                 let kin = Kin { parent: mem::parent_id(), has_elder: has_elder() };
                 self.borrowed(loan, held, pages, mem::minor_faults(), kin)
             }
             None => 0,
-        }
+        };
+        let own = self.since.as_ref().map_or(held, |since| since.made(held));
+        process.counters.own_peak_bytes.fetch_max(own, Ordering::Relaxed);
+        borrowed
     }
 
     fn borrowed(&mut self, loan: Loan, held: u64, pages: bool, faults: u32, kin: Kin) -> u64 {
@@ -81,9 +100,11 @@ impl Borrowing {
                 parent,
                 left: u64::MAX,
                 copies: 0,
+                lent: 0,
             });
         }
         let since = self.since.as_mut().expect("it was just made");
+        since.lent = since.lent.max(u64::from(loan.pages));
         since.high = since.high.max(held);
         if !pages && held + FREED_BYTES < since.high {
             since.grown += since.high - since.held;
@@ -170,5 +191,22 @@ mod tests {
         assert_eq!(borrowing.borrowed(loan, 1000 * PAGE, false, 0, of(7)), 1000 * PAGE);
         assert_eq!(borrowing.borrowed(loan, 10 * PAGE, false, 0, of(7)), 10 * PAGE);
         assert_eq!(borrowing.borrowed(loan, 1010 * PAGE, false, 1000, of(7)), 10 * PAGE);
+    }
+
+    /// See [`Since::made`].
+    #[test]
+    fn what_others_let_go_of_it_has_not_made() {
+        let (mut borrowing, loan) = (Borrowing::default(), Loan { pages: 1000, faults: 0 });
+        let mut made = |loan, held: u64, faults, kin| {
+            borrowing.borrowed(loan, held * PAGE, false, faults, kin);
+            borrowing.since.as_ref().unwrap().made(held * PAGE) / PAGE
+        };
+        assert_eq!(made(loan, 1000, 0, of(7)), 0);
+        assert_eq!(made(loan, 1000, 100, of(7)), 100, "it stored to these");
+        assert_eq!(made(Loan { pages: 300, faults: 0 }, 1000, 100, of(7)), 100, "its parent let go of some");
+        assert_eq!(made(loan, 1000, 100, of(1)), 100, "and has ended");
+        assert_eq!(made(loan, 10, 100, of(1)), 0, "it discarded them");
+        assert_eq!(made(loan, 310, 400, of(1)), 300);
+        assert_eq!(made(Loan { pages: 0, faults: 1 }, 310, 400, of(1)), 0, "nobody knows");
     }
 }

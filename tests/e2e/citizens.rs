@@ -21,6 +21,7 @@ const ERRORS: &str = include_str!("citizens/errors.c");
 const EXECS: &str = include_str!("citizens/execs.c");
 const HANDLERS: &str = include_str!("citizens/handlers.c");
 const HIDDEN: &str = include_str!("citizens/hidden.c");
+const JUMPS: &str = include_str!("citizens/jumps.c");
 const LIMITED: &str = include_str!("citizens/limited.c");
 const LOST: &str = include_str!("citizens/lost.c");
 const LOWERED: &str = include_str!("citizens/lowered.c");
@@ -98,6 +99,9 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::forks-before-all-handlers", nested),
         Test::new("citizens::filter-of-vforked", filtered_child),
         Test::new("citizens::small-stack", small_stack),
+        Test::new("citizens::small-stack-moves", small_stack_moves),
+        Test::new("citizens::jumps", jumps),
+        Test::new("citizens::jumps-that-fit", jumps_that_fit),
         Test::new("citizens::own-environment", own_environment),
         Test::new("citizens::odd-calls", odd_calls),
         Test::new("citizens::audited", audited),
@@ -613,6 +617,43 @@ fn small_stack(context: &Context) -> Outcome {
     let program = packages::compile(context, "execs", EXECS, &[])?;
     let launch = Launch::new(context, "citizens-small-stack", program).args(["small"]);
     launch.ram(32 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* mremap to a given place took 13 KiB of stack: a thread with the smallest one ran into its guard.
+fn small_stack_moves(context: &Context) -> Outcome {
+    let program = packages::compile(context, "jumps", JUMPS, &["-O2"])?;
+    let launch = Launch::new(context, "citizens-small-stack-moves", program).args(["small"]);
+    launch.ram(32 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* handlers left mremap by siglongjmp. Each such call counted as one under way, for good, and what
+/// is taken in turns with mremap waited 50 ms for it, each time: 3.6 seconds in place of 0.7.
+fn jumps(context: &Context) -> Outcome {
+    let program = packages::compile(context, "jumps", JUMPS, &["-O2"])?;
+    let launch = Launch::new(context, "citizens-jumps", program).args(["remap"]);
+    let finished = launch.ram(32 * MIB).timeout(60).run()?;
+    finished.succeeded()?.paged()?;
+    let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    let times: Vec<u64> = told.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [before, after] = times[..] else { return Err(finished.complain(&told)) };
+    ensure!(
+        after < 3 * before + 1000,
+        "{}",
+        finished.complain(&format!("{before} ms before, {after} after"))
+    );
+    Ok(())
+}
+
+/// *The story:* handlers left calls that populate by siglongjmp. Their bytes were expected for ever, and a
+/// program that fits was managed.
+fn jumps_that_fit(context: &Context) -> Outcome {
+    let program = packages::compile(context, "jumps", JUMPS, &["-O2"])?;
+    let launch = Launch::new(context, "citizens-jumps-that-fit", program).args(["populate"]);
+    let finished = launch.ram(64 * MIB).timeout(60).run()?;
+    finished.succeeded()?;
+    let state = &finished.report()?["processes"][0]["state"];
+    ensure!(state == "watching", "{}", finished.complain(&format!("{state}, though it fits")));
+    Ok(())
 }
 
 /// *The story:* a program that is linked with the older hash table had a variable `environ` that nobody

@@ -42,6 +42,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::data", data),
         Test::new("limits::processor", processor),
         Test::new("limits::processor-of-children", processor_of_children),
+        Test::new("limits::processor-beside-children", processor_beside_children),
         Test::new("limits::small-mappings", small_mappings),
         Test::new("limits::length-of-files", length_of_files),
         Test::new("limits::covered-directory", covered_directory),
@@ -221,8 +222,18 @@ fn small_mappings(context: &Context) -> Outcome<Verdict> {
 /// *The story:* what a program started by vfork or posix_spawn once the kernel had been told more for it, for
 /// the agent's time, had that limit for its own.
 fn processor_of_children(context: &Context) -> Outcome {
+    processor_told(context, "children", &["1000", "3"].repeat(5))
+}
+
+/// *The story:* a child of vfork set a limit of its own. Its parent, whose memory it has, was told that one.
+fn processor_beside_children(context: &Context) -> Outcome {
+    processor_told(context, "beside", &["3", "1000"])
+}
+
+/// What is told to a program when its agent has taken more than the limit leaves.
+fn processor_told(context: &Context, way: &str, expected: &[&str]) -> Outcome {
     let program = packages::compile(context, "limits-processor", PROCESSOR, &[])?;
-    let launch = Launch::new(context, "limits-processor-of-children", program).args(["children"]);
+    let launch = Launch::new(context, format!("limits-processor-{way}"), program).args([way]);
     let finished = launch.ram(16 * MIB).timeout(180).run()?;
     finished.succeeded()?.paged()?;
     let told = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
@@ -230,7 +241,7 @@ fn processor_of_children(context: &Context) -> Outcome {
     let all = words.next().and_then(|word| word.parse::<i64>().ok());
     ensure!(all > Some(300), "{}", finished.complain(&format!("the agent took too little to tell: {told}")));
     let limits: Vec<&str> = words.collect();
-    ensure!(limits == ["1000", "3"].repeat(5), "{}", finished.complain(&format!("{limits:?}")));
+    ensure!(limits == expected, "{}", finished.complain(&format!("{limits:?}")));
     Ok(())
 }
 

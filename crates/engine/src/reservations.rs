@@ -18,7 +18,7 @@ pub(crate) struct Reservations {
     ranges: Vec<AddressRange>,
     /// Opened with the first range; without it pages are filled one by one.
     maps: Option<Maps>,
-    buffer: Option<Box<[u8; maps::BUFFER_BYTES]>>,
+    buffer: Option<Box<[u8]>>,
 }
 
 impl Reservations {

@@ -64,7 +64,7 @@ const TRIES: u32 = 4;
 pub struct Adopter {
     maps: Maps,
     pagemap: Arc<Pagemap>,
-    buffer: Box<[u8; maps::BUFFER_BYTES]>,
+    buffer: Box<[u8]>,
     /// Candidates, then those parts of them that are not managed yet.
     mapped: Vec<Found>,
     found: Vec<Found>,
@@ -517,7 +517,7 @@ fn is_reserved(vma: &Vma<'_>) -> bool {
 /// The addresses of the mappings that cover the range without a gap; None unless every one of them fits.
 fn covering(
     maps: &Maps,
-    buffer: &mut [u8; maps::BUFFER_BYTES],
+    buffer: &mut [u8],
     range: &AddressRange,
     fits: impl Fn(&Vma<'_>) -> bool,
 ) -> Option<AddressRange> {

@@ -383,7 +383,7 @@ impl Agent {
             huge: Huge::look(),
         };
         manager.hurry(true);
-        manager.engine.publish_files(files::table());
+        manager.engine.publish_files(files::table(), withheld::keeping_marks);
         // Where that cannot be everything comes in for a fork. *The story:* it was registered before the
         // watch. The kernel told of a fork then, for which the fork waits, and nobody listened: a program
         // that forked near its budget hung.

@@ -136,10 +136,13 @@ pub fn is_kept(resource: u32) -> bool {
 }
 
 /// Makes a call of prlimit(2) for this process, which is given what to tell the kernel and returns what was
-/// before.
+/// before. A child of vfork has no agent's time to its account, and what is noted here is its parent's.
+///
+/// *The story:* such a child set its own limit before it called exec. Its parent was told that one from then
+/// on, and was given another than it had asked for (`limits::processor-beside-children`).
 pub fn call(new: Option<Pair>, set: impl Fn(Option<Pair>) -> Result<Pair, Errno>) -> Result<Pair, Errno> {
     let before = asked;
-    let Some(new) = new else { return set(None).map(before) };
+    let Some(new) = new.filter(|_| !fork::is_borrowing()) else { return set(new).map(before) };
     let told = raised(new, total_s());
     let was = match set(Some(told)) {
         Err(Errno::PERM) if told != new => {

@@ -23,14 +23,14 @@ use linux_raw_sys::general::{
     __NR_mlock, __NR_mlock2, __NR_mprotect, __NR_pkey_mprotect, MAP_ANONYMOUS, MAP_DENYWRITE, MAP_EXECUTABLE,
     MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_HUGETLB, MAP_LOCKED, MAP_NONBLOCK, MAP_NORESERVE, MAP_POPULATE,
     MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_STACK, MAP_TYPE, MREMAP_DONTUNMAP, PROT_EXEC,
-    PROT_READ, PROT_WRITE,
+    PROT_READ, PROT_SEM, PROT_WRITE,
 };
 use overspill_engine::file_table::{FILES, FileRange, FileTable};
 use overspill_engine::growth::Growth;
 use overspill_engine::report::Left;
 use overspill_sys::file::TMPFS_MAGIC;
 use overspill_sys::futex::{self, Scope};
-use overspill_sys::maps::{BUFFER_BYTES, Maps};
+use overspill_sys::maps::{Maps, SHORT_BUFFER_BYTES};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap, thread};
 
@@ -424,20 +424,26 @@ pub fn is_pause_in_the_way() -> bool {
     WAITING.load(SeqCst) > 0
 }
 
-/// Asks for a mapping, and once more while that cannot be.
+/// Asks for a mapping, and once more while that cannot be. No handler of a signal runs while it waits: it
+/// might not come back, and who waits is counted.
 fn ask_in_time(wish: Wish) -> Option<usize> {
     let patience = clock::monotonic_ns() + PAUSE_WAIT_NS;
-    let mut answer = ask(wish);
-    if answer == Some(LATER) {
+    let answer = ask(wish);
+    if answer != Some(LATER) {
+        return answer;
+    }
+    undisturbed_at_first(|let_signals_through| {
+        let_signals_through();
+        let mut answer = answer;
         WAITING.fetch_add(1, SeqCst);
         while answer == Some(LATER) && clock::monotonic_ns() < patience {
             clock::sleep_ns(PAUSE_REST_NS);
             answer = ask(wish);
         }
-        // In a child that a signal's handler made meanwhile none are counted.
+        // In a child of another thread none are counted.
         let _ = WAITING.fetch_update(SeqCst, SeqCst, |waiting| waiting.checked_sub(1));
-    }
-    answer
+        answer
+    })
 }
 
 /// Why the kernel keeps a mapping, by what can be seen of it without the agent.
@@ -531,7 +537,7 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, len: usize, prot: c_int) -
     // Between two turns where any of it is kept: it may become managed until then.
     let call = || {
         if !TABLE.is_empty() && TABLE.overlaps(&range) {
-            make_honest(&range, prot as u32)?;
+            return protect(&range, prot as u32);
         }
         // SAFETY: passed on to the caller.
         unsafe { overspill_sys::call(__NR_mprotect, arguments) }
@@ -570,23 +576,43 @@ fn before_mprotect(range: &AddressRange, prot: u32) {
     }
 }
 
-fn make_honest(range: &AddressRange, prot: u32) -> Result<(), Errno> {
-    let (mut is_refused, mut lies) = (false, false);
-    TABLE.each(|part| {
-        if overlap(&part.range, range) {
-            let mapped = TABLE.file(part.file);
-            is_refused |= mapped.shared.load(SeqCst) && prot & PROT_WRITE != 0;
-            lies |= mapped.lies.load(SeqCst);
-        }
-    });
-    if is_refused {
-        return Err(Errno::ACCESS);
-    }
+fn make_honest(range: &AddressRange) {
+    let mut lies = false;
+    TABLE.each(|part| lies |= overlap(&part.range, range) && TABLE.file(part.file).lies.load(SeqCst));
     // What does not lie does not begin to.
     if lies {
         undisturbed(|| make_all_honest(range));
     }
-    Ok(())
+}
+
+/// Where the kernel would say no (EACCES), were it the file's own mapping.
+fn refused_from(range: &AddressRange, prot: u32) -> Option<usize> {
+    let mut from = None;
+    TABLE.each(|part| {
+        let is_refused = prot & PROT_WRITE != 0 && TABLE.file(part.file).shared.load(SeqCst);
+        if is_refused && overlap(&part.range, range) {
+            let at = part.range.start.max(range.start);
+            from = Some(from.map_or(at, |from: usize| from.min(at)));
+        }
+    });
+    from
+}
+
+/// mprotect(2) of managed memory. Of what lies before a mapping that is refused the kernel says what is wrong,
+/// and does what is not.
+///
+/// *The story:* EACCES came first, where bare there is a hole before such a mapping, or a flag that it cannot
+/// have (`torture file-refused`).
+fn protect(range: &AddressRange, prot: u32) -> Result<usize, Errno> {
+    let protect = |range: &AddressRange| {
+        make_honest(range);
+        // SAFETY: passed on to the caller.
+        unsafe { overspill_sys::call(__NR_mprotect, [range.start, range.len(), prot as usize, 0, 0, 0]) }
+    };
+    let Some(refused) = refused_from(range, prot) else { return protect(range) };
+    protect(&(range.start..refused))?;
+    let is_known = prot & !(PROT_READ | PROT_WRITE | PROT_EXEC | PROT_SEM) == 0;
+    Err(if is_known { Errno::ACCESS } else { Errno::INVAL })
 }
 
 fn make_all_honest(range: &AddressRange) {
@@ -705,7 +731,7 @@ fn map_run_again(part: &FileRange, page: usize, pages: usize) {
 /// all of it, and what is told to be allowed there.
 fn each_mapping(range: AddressRange, unknown: Prot, mut visit: impl FnMut(AddressRange, Prot)) {
     let Ok(maps) = Maps::open() else { return visit(range, unknown) };
-    let mut buffer = [0; BUFFER_BYTES];
+    let mut buffer = [0; SHORT_BUFFER_BYTES];
     let mut at = range.start;
     while at < range.end {
         let look = |vma: &overspill_sys::maps::Vma<'_>| (vma.range(), vma.prot, vma.is_private_anonymous());

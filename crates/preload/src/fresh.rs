@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::{alarm, clock, thread};
 
+use crate::undisturbed::undisturbed_at_first;
 use crate::{filters, fork};
 
 /// Smaller mappings are not worth the wait; nor are those below this share of the budget.
@@ -133,26 +134,24 @@ pub fn wait(len: usize) {
     }
 }
 
-/// Memory that is being populated, until this is dropped.
-pub struct Coming(usize);
-
-/// Waits until the agent knows that `len` bytes come, and manages memory if they are too many.
-pub fn announce(len: usize) -> Coming {
-    let is_large = len >= LARGE_POPULATED.load(SeqCst);
-    let coming = Coming(if is_large { len } else { 0 });
-    COMING.fetch_add(coming.0, SeqCst);
-    if is_large {
+/// Populates `len` bytes by `call`. If they are many the agent knows before it that they come, and manages
+/// memory if they are too many. As with the kernel's calls no handler of a signal runs meanwhile.
+///
+/// *The story:* a handler left a call that populates by siglongjmp. Its bytes were expected for ever
+/// (`citizens::jumps-that-fit`).
+pub fn populating<R>(len: usize, call: impl FnOnce() -> R) -> R {
+    if len < LARGE_POPULATED.load(SeqCst) {
+        return call();
+    }
+    undisturbed_at_first(|let_signals_through| {
+        let_signals_through();
+        COMING.fetch_add(len, SeqCst);
         ask();
-    }
-    coming
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
+        let result = call();
         // None are left of those of a parent's other threads (see `forget`).
-        let less = |coming: usize| Some(coming.saturating_sub(self.0));
-        let _ = COMING.fetch_update(SeqCst, SeqCst, less);
-    }
+        let _ = COMING.fetch_update(SeqCst, SeqCst, |coming| Some(coming.saturating_sub(len)));
+        result
+    })
 }
 
 /// Asks for a look and waits for it.

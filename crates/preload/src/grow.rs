@@ -14,7 +14,7 @@ use linux_raw_sys::general::{
     __NR_mmap, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, MREMAP_FIXED, MREMAP_MAYMOVE,
 };
 use overspill_engine::report::Left;
-use overspill_sys::maps::{BUFFER_BYTES, Maps};
+use overspill_sys::maps::{Maps, SHORT_BUFFER_BYTES};
 use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
@@ -68,7 +68,8 @@ impl Stored {
                     && vma.offset.wrapping_sub(vma.start.wrapping_sub(range.start) as u64) == offset;
                 (vma.range(), vma.prot, !vma.shared && (is_of_file || vma.is_private_anonymous()))
             };
-            let (vma, allowed, is_part) = maps.query(at, false, &mut [0; BUFFER_BYTES], look).ok()??;
+            let (vma, allowed, is_part) =
+                maps.query(at, false, &mut [0; SHORT_BUFFER_BYTES], look).ok()??;
             if !is_part || prot.is_some_and(|prot| prot != allowed) {
                 return None;
             }

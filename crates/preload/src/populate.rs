@@ -67,8 +67,8 @@ pub fn advise(address: usize, len: usize, advice: c_int, call: impl Fn(usize, us
         return call(address, len);
     }
     // To be read, fresh memory gets no pages of its own.
-    let _coming = (advice as u32 == MADV_POPULATE_WRITE).then(|| fresh::announce(len));
-    in_pieces(len, |done, piece| call(address + done, piece))
+    let coming = if advice as u32 == MADV_POPULATE_WRITE { len } else { 0 };
+    fresh::populating(coming, || in_pieces(len, |done, piece| call(address + done, piece)))
 }
 
 /// Calls for piece after piece, until one fails.
@@ -191,14 +191,14 @@ unsafe fn map(
         return mapped;
     }
     if in_pieces_only {
-        let _coming = fresh::announce(len);
         let is_writable = protection as u32 & PROT_WRITE != 0;
         let advice = if is_writable { Advice::PopulateWrite } else { Advice::PopulateRead };
-        in_pieces(len, |done, piece| {
+        let populate = |done: usize, piece: usize| {
             let start = mapped as usize + done;
             // SAFETY: populating changes no content, whatever another thread has mapped there meanwhile.
             unsafe { mem::madvise(start..start + piece, advice) }.map_or(-1, |()| 0)
-        });
+        };
+        fresh::populating(len, || in_pieces(len, populate));
     } else {
         fresh::wait(len);
     }

@@ -31,16 +31,17 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use linux_raw_sys::general::{__NR_mincore, __NR_mremap, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
-use overspill_sys::maps::{BUFFER_BYTES, Maps};
+use overspill_sys::maps::{Maps, SHORT_BUFFER_BYTES, Vma};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem, procfs};
 
 use crate::kept::{self, Change};
+use crate::undisturbed::undisturbed;
 use crate::{files, filters, fork, fresh, grow, libc, withheld};
 
 use split::Parts;
 
 /// How long the agent waits for its turn: threads in a call must get a processor to end it. (2 ms
-/// were too short.) For ever it must not wait: a signal's handler may call mremap inside of mremap.
+/// were too short.) For ever it must not wait: a debugger may have stopped one.
 const WAIT_NS: u64 = 50_000_000;
 /// How long a call waits for the turn to end, at most: the agent's wait for it, and as much again
 /// and more for the turn itself. *The story:* both waited equally long once, so that a call which
@@ -267,15 +268,22 @@ fn is_mapped(address: usize) -> bool {
         .is_ok()
 }
 
-/// Makes a call between two turns of the agent, and again where it is refused and saw one begin.
+/// Makes a call between two turns of the agent, and again where it is refused and saw one begin. No handler
+/// of a signal runs in it: it might not come back.
+///
+/// *The story:* handlers left mremap by siglongjmp. Their calls counted for ever: each turn of the agent
+/// took all of its patience, and nothing was replaced any more (`citizens::jumps`).
 pub fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     let mut rests = CALL_RESTS;
     loop {
         // Before the call is counted: a turn that begins in between may run out of patience with it.
         let turns = TURNS.load(SeqCst);
-        enter(&mut rests);
-        let result = call();
-        leave();
+        let result = undisturbed(|| {
+            enter(&mut rests);
+            let result = call();
+            leave();
+            result
+        });
         let is_refused = result == Err(Errno::FAULT);
         if !is_refused || TURNS.load(SeqCst) == turns || rests == 0 {
             return result;
@@ -307,10 +315,22 @@ pub unsafe fn move_each(maps: &Maps, range: &AddressRange, new: usize, flags: c_
 
 /// The first mapping of a range, as far as it is in it.
 fn next_mapping(maps: &Maps, range: AddressRange) -> Result<Option<AddressRange>, Errno> {
-    let part = maps.query(range.start, true, &mut [0; BUFFER_BYTES], |vma| {
-        vma.start.max(range.start)..vma.end.min(range.end)
-    })?;
+    let part = look(maps, range.start, true, |vma| vma.start.max(range.start)..vma.end.min(range.end))?;
     Ok(part.filter(|part| !part.is_empty()))
+}
+
+/// As [`Maps::query`], with little stack: no caller has the buffer in a frame of its own.
+///
+/// *The story:* mremap to a given place took 13 KiB, in buffers for looks that came one after another. A
+/// thread with the smallest stack there is ran into its guard (`citizens::small-stack-moves`).
+#[inline(never)]
+fn look<B>(
+    maps: &Maps,
+    address: usize,
+    or_next: bool,
+    visit: impl FnOnce(&Vma<'_>) -> B,
+) -> Result<Option<B>, Errno> {
+    maps.query(address, or_next, &mut [0; SHORT_BUFFER_BYTES], visit)
 }
 
 /// Ends a call. In a child that a signal's handler made in the midst of one, it is counted no more.

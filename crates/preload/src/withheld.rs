@@ -166,6 +166,26 @@ pub fn before_change() -> Before {
     Before(is_known.then(|| undisturbed(|| MARKS.with(|marks| marks.made))))
 }
 
+/// For the agent: calls `action`, which puts another mapping in the place of the program's in a range, and
+/// marks that as the program has marked what was there. False: it failed, or was not called, as somebody
+/// changes marks just now.
+///
+/// *The story:* the kernel had a mapped file again after mlock of one page, or as others wrote to the file,
+/// and children had what was marked (`torture file-marks`).
+pub fn keeping_marks(range: &AddressRange, action: &mut dyn FnMut() -> bool) -> bool {
+    let replace = |marks: &mut Marks| {
+        let is_done = action();
+        let mut at = range.start;
+        while is_done && let Some((part, _)) = marks.kept.next_in(at..range.end) {
+            at = part.end;
+            // SAFETY: content does not change.
+            let _ = unsafe { mem::madvise(part, Advice::DontFork) };
+        }
+        is_done
+    };
+    MARKS.try_with(replace).unwrap_or(false)
+}
+
 /// A fork by the bare instruction left marks as they are now: who changes them, or what is marked, waits
 /// until they were looked at.
 fn outwait_forks() {

@@ -82,6 +82,8 @@ pub enum Name<'a> {
 
 /// A buffer this long holds any line with a path of ordinary length; of a longer line only the name is cut.
 pub const BUFFER_BYTES: usize = 4096;
+/// Where the stack may be small: it holds any name but that of a file with a long path, which is cut.
+pub const SHORT_BUFFER_BYTES: usize = 512;
 
 /// `struct procmap_query`.
 #[repr(C)]
@@ -128,7 +130,7 @@ impl Maps {
     /// Calls `visit` with every mapping in order of address, until it breaks. `visit` may map and unmap.
     pub fn for_each<B>(
         &self,
-        buffer: &mut [u8; BUFFER_BYTES],
+        buffer: &mut [u8],
         mut visit: impl FnMut(&Vma<'_>) -> ControlFlow<B>,
     ) -> Result<ControlFlow<B>, Errno> {
         for_each_line(&self.fd, buffer, |line| match parse_line(line) {
@@ -144,7 +146,7 @@ impl Maps {
         &self,
         address: usize,
         or_next: bool,
-        buffer: &mut [u8; BUFFER_BYTES],
+        buffer: &mut [u8],
         visit: impl FnOnce(&Vma<'_>) -> B,
     ) -> Result<Option<B>, Errno> {
         match self.query_by_command(address, or_next, buffer) {
@@ -158,7 +160,7 @@ impl Maps {
         &self,
         address: usize,
         or_next: bool,
-        buffer: &mut [u8; BUFFER_BYTES],
+        buffer: &mut [u8],
         visit: impl FnOnce(&Vma<'_>) -> B,
     ) -> Result<Option<B>, Errno> {
         let mut visit = Some(visit);
@@ -176,7 +178,7 @@ impl Maps {
         &self,
         address: usize,
         or_next: bool,
-        buffer: &mut [u8; BUFFER_BYTES],
+        buffer: &mut [u8],
     ) -> Result<Option<QueryArgument>, Errno> {
         let ask = |name_bytes: usize, name_address: u64| {
             let mut argument = QueryArgument {
@@ -208,7 +210,7 @@ impl Maps {
 /// buffer with what fits.
 fn for_each_line<B>(
     fd: &Fd,
-    buffer: &mut [u8; BUFFER_BYTES],
+    buffer: &mut [u8],
     mut visit: impl FnMut(&[u8]) -> ControlFlow<B>,
 ) -> Result<ControlFlow<B>, Errno> {
     let (mut filled, mut offset, mut skipping) = (0, 0, false);
@@ -244,7 +246,7 @@ fn for_each_line<B>(
 
 impl QueryArgument {
     /// The answer; its name is in `buffer`, with a final NUL.
-    fn vma<'a>(&self, buffer: &'a [u8; BUFFER_BYTES]) -> Vma<'a> {
+    fn vma<'a>(&self, buffer: &'a [u8]) -> Vma<'a> {
         let pick = |bit: u64, prot: Prot| if self.flags & bit != 0 { prot } else { Prot::empty() };
         let name = match self.name_bytes {
             NAME_LEFT_OUT => Name::Other(b""),

@@ -57,6 +57,10 @@ impl FilePart {
     }
 }
 
+/// Calls what puts another mapping in the place of the program's in a range, and marks that as the program
+/// has marked what was there. False where that could not be done.
+pub type KeepMarks = fn(&AddressRange, &mut dyn FnMut() -> bool) -> bool;
+
 impl Engine {
     /// Manages a range that is registered already and stands for a part of a file. Pages behind the
     /// file's end raise SIGBUS.
@@ -108,9 +112,11 @@ impl Engine {
         self.handle_changes();
     }
 
-    /// From now on the program's own threads find its files in this table.
-    pub fn publish_files(&mut self, table: &'static FileTable) {
+    /// From now on the program's own threads find its files in this table; what it has marked as nothing for
+    /// its children stays so.
+    pub fn publish_files(&mut self, table: &'static FileTable, keep_marks: KeepMarks) {
         self.file_table = Some(table);
+        self.keep_marks = Some(keep_marks);
     }
 
     /// Are any files of the program managed?

@@ -362,6 +362,11 @@ impl Engine {
         let shared = program.place.shared.load(SeqCst);
         let offset = mapped.source.offset + u64::from(part.slot - mapped.first_slot) * PAGE_SIZE as u64;
         let prot = if lies { prot & !Prot::WRITE } else { prot };
-        self.view.program.replace(part.range(), plain, offset, prot, shared)
+        let range = part.range();
+        let mut replace = || self.view.program.replace(range.clone(), plain, offset, prot, shared);
+        match self.keep_marks {
+            Some(keep_marks) => keep_marks(&range, &mut replace),
+            None => replace(),
+        }
     }
 }

@@ -158,6 +158,8 @@ pub struct Engine {
     foreseen: VecDeque<foreseeing::Foreseen>,
     /// Where the program's threads find its files.
     file_table: Option<&'static FileTable>,
+    /// How what it has marked stays so.
+    keep_marks: Option<files::KeepMarks>,
     /// ... and that is up to date.
     are_files_told: bool,
     /// A fork waits for that since.
@@ -223,6 +225,7 @@ impl Engine {
             file_reads: Vec::new(),
             foreseen: VecDeque::new(),
             file_table: None,
+            keep_marks: None,
             are_files_told: true,
             has_lost: false,
             untold: Patience::default(),

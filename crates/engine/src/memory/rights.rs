@@ -76,7 +76,7 @@ impl Rights {
 
 /// The mapping at an address, and what it may be used for.
 pub(super) fn mapping_at(address: usize) -> Option<(AddressRange, Prot)> {
-    let mut buffer = Box::new([0; BUFFER_BYTES]);
+    let mut buffer: Box<[u8]> = Box::new([0; BUFFER_BYTES]);
     Maps::open().ok()?.query(address, false, &mut buffer, |vma| (vma.range(), vma.prot)).ok()?
 }
 

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use overspill_engine::Engine;
-use overspill_sys::maps::{self, Maps};
+use overspill_sys::maps::Maps;
 use overspill_sys::{AddressRange, clock};
 
 /// Asking takes a microsecond a mapping, of the time a third at most: there may be fifty thousand.
@@ -57,12 +57,7 @@ impl Lost {
     ///
     /// What the list of mappings said of it may be old by now. A mapping is registered as a whole or not at
     /// all: one that is the same before it is asked for and after it is what the answer is of.
-    pub fn give_up(
-        &mut self,
-        engine: &mut Engine,
-        maps: &Maps,
-        buffer: &mut [u8; maps::BUFFER_BYTES],
-    ) -> bool {
+    pub fn give_up(&mut self, engine: &mut Engine, maps: &Maps, buffer: &mut [u8]) -> bool {
         let mut is_any = false;
         for start in core::mem::take(&mut self.starts) {
             let mut around = || {

@@ -21,7 +21,7 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, overlap};
 
 use super::{Line, Refusal};
 use crate::kept::{self, FileId, Kept};
-use crate::{files, filters, remap};
+use crate::{files, filters, remap, withheld};
 
 /// A part of a file as the kernel has it mapped.
 #[derive(Clone, PartialEq, Eq)]
@@ -190,7 +190,10 @@ fn move_over(
     // In the turn: a call that follows finds it managed.
     kept::settle(&piece.range, mapping, || {
         if kept::holds(&piece.range, mapping) && now().as_ref() == Some(piece) {
-            moved = engine.move_over(made.clone(), piece.range.start);
+            withheld::keeping_marks(&piece.range, &mut || {
+                moved = engine.move_over(made.clone(), piece.range.start);
+                moved.is_ok()
+            });
         }
         moved.is_ok()
     });

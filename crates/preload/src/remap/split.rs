@@ -14,7 +14,7 @@
 //! *The story:* 64 KiB were mapped right behind managed memory. mremap of both had EFAULT, however often it
 //! was tried: bare that moves.
 
-use overspill_sys::maps::{BUFFER_BYTES, Maps, Vma};
+use overspill_sys::maps::{Maps, Vma};
 use overspill_sys::mem::Prot;
 use overspill_sys::{AddressRange, Errno, mem};
 
@@ -42,7 +42,7 @@ impl Parts {
         let look = |vma: &Vma<'_>| (vma.range(), vma.prot, vma.is_private_anonymous());
         while at < range.end {
             let (vma, prot, is_plain): (AddressRange, Prot, bool) =
-                maps.query(at, false, &mut [0; BUFFER_BYTES], look).ok()??;
+                super::look(maps, at, false, look).ok()??;
             if !is_plain || *first.get_or_insert(prot) != prot || parts.count == PARTS_MAX {
                 return None;
             }

@@ -3,7 +3,7 @@
 
 use core::ops::ControlFlow;
 
-use super::{BUFFER_BYTES, for_each_line, parse_line};
+use super::{for_each_line, parse_line};
 use crate::file::{self, Open};
 use crate::{AddressRange, Errno, Fd};
 
@@ -35,7 +35,7 @@ impl Inherited {
     pub fn for_each_in(
         &self,
         range: &AddressRange,
-        buffer: &mut [u8; BUFFER_BYTES],
+        buffer: &mut [u8],
         mut visit: impl FnMut(AddressRange, Share),
     ) -> Result<(), Errno> {
         let mut mapping = 0..0;
@@ -69,6 +69,7 @@ fn share(flags: &[u8]) -> Share {
 mod tests {
     use super::*;
     use crate::PAGE_SIZE;
+    use crate::maps::BUFFER_BYTES;
     use crate::mem::{Advice, Mapping, Prot};
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::mapped_files::{LEN, SEED, Scratch};
 use crate::context::Context;
-use crate::memory::{MIB, Memory, PAGE};
+use crate::memory::{MIB, Memory, PAGE, RW};
 use crate::outcome::Outcome;
 use crate::{ensure, pattern, sys};
 
@@ -24,6 +24,8 @@ const NO_FLAG: i32 = 1 << 22;
 ///
 /// *The story:* a pager mapped what the kernel refuses (by a descriptor that only names its file, or is
 /// not for reading), and elsewhere than MAP_32BIT says; and all advice went well.
+///
+/// *Another story:* where a file cannot be made writable that was said first, whatever else was wrong.
 pub fn refused(context: &mut Context) -> Outcome {
     let file = Scratch::new(context, LEN)?;
     let opened = |flags: i32, write: bool| {
@@ -69,6 +71,13 @@ fn bad_ranges(file: &Scratch) -> Outcome {
             .map(|(first, pages)| told(memory.page(first), pages * PAGE, advice));
         ensure!(found == [0, 0, libc::ENOMEM], "advice {advice} before, behind and over a gap: {found:?}");
     }
+    let protect = |first: usize, flags: i32| {
+        let made = sys::mprotect(memory.page(first), 50 * PAGE, RW | flags);
+        made.map_or_else(|_| sys::errno(), |()| 0)
+    };
+    let found = [(0, 0), (0, libc::PROT_GROWSDOWN), (100, 0)].map(|(first, flags)| protect(first, flags));
+    let expected = [libc::EACCES, libc::EINVAL, libc::ENOMEM];
+    ensure!(found == expected, "made writable, to grow, and from a gap on: {found:?}");
     pattern::check_pages(&memory, 0..100, SEED, "before the gap")?;
     pattern::check_pages(&memory, 101..memory.pages(), SEED, "behind the gap")?;
     memory.unmap()

@@ -1,6 +1,9 @@
 //! MADV_DONTFORK is of the memory that was marked, not of its place; and what is marked MADV_WIPEONFORK is
 //! empty in every child.
 
+use std::os::unix::fs::FileExt;
+
+use super::mapped_files::{self, SEED as SEED_OF_FILES, Scratch};
 use crate::child::{self, Child, Form};
 use crate::context::Context;
 use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
@@ -170,4 +173,82 @@ fn made(child: Outcome<Child>, how: &str, and: impl FnOnce() -> Outcome) -> Outc
         Err(failure) => ensure!(errno == libc::ENOMEM, "{how}: {failure}"),
     }
     done
+}
+
+/// Pages of a mapped file that are marked.
+const MARKED: std::ops::Range<usize> = 1000..1038;
+/// Of what grows: it is behind those.
+const BEHIND: usize = 2000;
+
+/// `file-marks`: pages of a mapped file that are marked MADV_DONTFORK are not there in children and in theirs,
+/// whatever has become of the mapping.
+///
+/// *The story:* the kernel had the mapping again, after mlock of one page or as it grew, or as somebody wrote
+/// to the file: children had all of it. And what it had kept while that fitted was marked no more when it was
+/// managed.
+pub fn files(context: &mut Context) -> Outcome {
+    const SHARED: (i32, i32) = (libc::PROT_READ, libc::MAP_SHARED);
+    const PRIVATE: (i32, i32) = (RW, libc::MAP_PRIVATE);
+    // One that fits until there is something else, and one that does not.
+    for len in [24 * MIB, 80 * MIB] {
+        let file = Scratch::new(context, len)?;
+        for (way, (prot, flags)) in [
+            ("pressed", SHARED),
+            ("locked", SHARED),
+            ("locked", PRIVATE),
+            ("written", SHARED),
+            ("grown", PRIVATE),
+        ] {
+            let memory = file.map(len - MIB, prot, flags)?;
+            mapped_files::check_all(&memory, "before it is marked")?;
+            sys::madvise(memory.page(MARKED.start), MARKED.len() * PAGE, libc::MADV_DONTFORK)?;
+            context.press()?;
+            let (pages, _tail) = changed(&file, memory, way)?;
+            let what = format!("{way}, {len} bytes, flags {flags}");
+            without_what_is_marked(&pages, &what)?;
+            sys::madvise(pages.page(MARKED.start), MARKED.len() * PAGE, libc::MADV_DOFORK)?;
+            child::fork(|| mapped_files::check_all(&pages, "not marked any more"))?.succeed(&what)?;
+        }
+    }
+    Ok(())
+}
+
+/// What becomes of the mapping; what of it is where it was, and what is not.
+fn changed(file: &Scratch, memory: Memory, way: &str) -> Outcome<(Memory, Option<Memory>)> {
+    match way {
+        "locked" => {
+            sys::mlock(memory.base(), PAGE)?;
+            sys::munlock(memory.base(), PAGE)?;
+        }
+        "written" => {
+            let writer = std::fs::OpenOptions::new().write(true).open(&file.path)?;
+            let mut first = [0];
+            file.file.read_exact_at(&mut first, 0)?;
+            writer.write_all_at(&first, 0)?;
+        }
+        "grown" => {
+            let (base, len) = memory.forget();
+            let (front, behind) = (BEHIND * PAGE, len - BEHIND * PAGE);
+            let moved = sys::mremap(base + front, behind, behind + MIB, libc::MREMAP_MAYMOVE, 0)?;
+            return Ok((Memory::adopt(base, front), Some(Memory::adopt(moved, behind + MIB))));
+        }
+        _ => {}
+    }
+    Ok((memory, None))
+}
+
+fn without_what_is_marked(memory: &Memory, what: &str) -> Outcome {
+    let check = || {
+        pattern::check_pages(memory, 0..MARKED.start, SEED_OF_FILES, what)?;
+        pattern::check_pages(memory, MARKED.end..memory.pages(), SEED_OF_FILES, what)?;
+        let found = MARKED.clone().find(|&page| sys::resident_pages(memory.page(page), PAGE).is_ok());
+        ensure!(found.is_none(), "{what}: page {found:?}, which was marked, is there in a child");
+        Ok(())
+    };
+    child::fork(|| {
+        check()?;
+        child::fork(check)?.succeed(what)
+    })?
+    .succeed(what)?;
+    mapped_files::check_all(memory, what)
 }

@@ -244,6 +244,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-grow-stored" Exceeded file_hazards::grow_stored, "a mapping with stores that grows";
     "file-lease" Exceeded file_hazards::lease, "writers to files whose mappings the kernel has again";
     "file-fork-beside" Exceeded file_hazards::fork_beside, "forks beside a thread that maps and unmaps files";
+    "file-marks" Exceeded marks::files, "pages of a mapped file that are marked MADV_DONTFORK";
     "file-fork-rights" Exceeded file_hazards::fork_rights, "forks without descriptors, rights or a root";
     "file-kept" Holds kept_files::readers, "a mapped file that fits until other memory takes the room";
     "file-kept-changed" Holds kept_files::changed, "the same, unmapped, moved, protected in part meanwhile";

@@ -143,19 +143,19 @@ pub unsafe extern "C" fn mremap(
         }
         arguments[1] = new_len;
     }
-    // SAFETY: passed on to the caller.
-    match unsafe { remap(&range, arguments) } {
-        Ok(address) => {
-            let stays = flags as u32 & MREMAP_DONTUNMAP != 0;
-            if old_len > 0 {
-                marks.moved((range.start, old_len), (address, new_len), stays);
-            } else {
-                marks.replaced(address, new_len);
-            }
-            address as *mut c_void
+    let moves = || {
+        // SAFETY: passed on to the caller.
+        let address = unsafe { remap(&range, arguments) }?;
+        let stays = flags as u32 & MREMAP_DONTUNMAP != 0;
+        if old_len > 0 {
+            marks.moved((range.start, old_len), (address, new_len), stays);
+        } else {
+            marks.replaced(address, new_len);
         }
-        Err(errno) => libc::fail(errno) as *mut c_void,
-    }
+        Ok(address)
+    };
+    // A handler that does not come back would leave a descriptor open, and marks where they were.
+    undisturbed(moves).unwrap_or_else(|errno: Errno| libc::fail(errno) as usize) as *mut c_void
 }
 
 /// # Safety

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BLOCKS = 40 };
 static const size_t BYTES = 64ul << 20, BLOCK = 4ul << 20, PART = 65536, FRESH = 2ul << 20;
@@ -117,8 +118,10 @@ int main(int count, char **words)
     if (strcmp(words[1], "small") == 0)
         return in_small() || !is_right(memory, BYTES, 1);
     long before = time_of_blocks();
+    int free_before = dup(1);
+    close(free_before);
     jump_out_of(move_there_and_back, 20);
     long after = time_of_blocks();
     printf("%ld %ld\n", before, after);
-    return before < 0 || after < 0 || !is_right(memory, BYTES, 1);
+    return before < 0 || after < 0 || !is_right(memory, BYTES, 1) || dup(1) != free_before;
 }

@@ -417,6 +417,24 @@ mod tests {
         AgentReport { state, ..AgentReport::empty(0, generation, pid, program_pages) }
     }
 
+    fn raise(report: &mut AgentReport, counter: &str, mib: u64) {
+        report.counters.iter_mut().find(|(name, _)| *name == counter).unwrap().1 = mib * MIB;
+    }
+
+    /// *The story:* see `borrowing` of the agent. It has discarded what was lent to it.
+    #[test]
+    fn what_a_copy_let_go_of_was_not_its_own() {
+        let (parent, mut child) = (sighting(4, 1, 30, 96), sighting(5, 4, 30, 96));
+        child.doubly_bytes = 96 * MIB;
+        let mut census = Census::default();
+        census.look(&[parent, child], 0);
+        let mut told = report(5, 30, 1, state::WATCHING);
+        raise(&mut told, "resident_peak_bytes", 96);
+        raise(&mut told, "own_peak_bytes", 30);
+        census.keep(told);
+        assert_eq!(census.tree_late_bytes, 126 * MIB);
+    }
+
     /// See [`Record::unseen_bytes`].
     #[test]
     fn what_a_copy_came_to_have_by_itself_is_held_beside_its_parent() {
@@ -426,8 +444,9 @@ mod tests {
         census.look(&[parent], 0);
         census.look(&[parent, child], 20 * MS);
         let mut told = report(5, 30, 1, state::WATCHING);
-        let own = |(name, _): &&mut (&str, u64)| *name == "own_peak_bytes";
-        told.counters.iter_mut().find(own).unwrap().1 = 90 * MIB;
+        told.borrowed_bytes = 6 * MIB;
+        raise(&mut told, "resident_peak_bytes", 96);
+        raise(&mut told, "own_peak_bytes", 90);
         census.keep(told);
         assert_eq!((census.tree_late_bytes, census.tree_peak_bytes), (186 * MIB, 96 * MIB));
     }
@@ -448,8 +467,8 @@ mod tests {
     fn what_agents_saw_of_those_that_ended_is_held_at_a_time() {
         let told = |pid: u32, mib: u64| {
             let mut report = report(pid, 30, 1, state::WATCHING);
-            let own = |(name, _): &&mut (&str, u64)| *name == "own_peak_bytes";
-            report.counters.iter_mut().find(own).unwrap().1 = mib * MIB;
+            raise(&mut report, "resident_peak_bytes", mib);
+            raise(&mut report, "own_peak_bytes", mib);
             report
         };
         let mut census = Census::default();

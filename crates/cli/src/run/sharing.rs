@@ -221,7 +221,8 @@ impl Sharing {
                 let as_elder =
                     |elder: &Look| born(look, elder, held.shmem_bytes.min(walker.shmem_bytes(elder)));
                 let mut born = elder.map_or_else(Doubly::default, as_elder);
-                let is_foundling = born.anon_bytes < held.anon_bytes && is_foundling(look, looks, &before);
+                let has_more = born.anon_bytes + STEP_BYTES < held.anon_bytes;
+                let is_foundling = has_more && is_foundling(look, looks, &before);
                 if is_foundling {
                     born.anon_bytes = held.anon_bytes;
                 }

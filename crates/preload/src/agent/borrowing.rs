@@ -46,21 +46,23 @@ struct Since {
     left: u64,
     /// The most pages that were copied by any look.
     copies: u64,
-    /// The most pages that were lent.
+    /// The most pages that were lent, or that it had untouched of what was lent before.
     lent: u64,
 }
 
 impl Since {
     /// What of `held` bytes it came to have by what it did, whoever else has let go of the rest, or has ended:
-    /// others may have that still. Nothing is known where nothing was ever lent.
+    /// others may have that still.
     ///
     /// *The story:* children discarded what they had inherited, and filled 30 MiB. At the end nothing was
     /// lent to them, and the most that each had held was told as if it had been its own by then.
     fn made(&self, held: u64) -> u64 {
-        match self.lent {
-            0 => 0,
-            lent => held.saturating_sub(self.left.min(lent.saturating_sub(self.copies)) * PAGE_SIZE as u64),
-        }
+        held.saturating_sub(self.untouched() * PAGE_SIZE as u64)
+    }
+
+    /// Pages that it has as they were lent, if others do.
+    fn untouched(&self) -> u64 {
+        self.left.min(self.lent.saturating_sub(self.copies))
     }
 }
 
@@ -92,6 +94,7 @@ impl Borrowing {
     fn borrowed(&mut self, loan: Loan, held: u64, pages: bool, faults: u32, kin: Kin) -> u64 {
         let Kin { parent, has_elder } = kin;
         if self.since.as_ref().is_none_or(|since| since.faults != loan.faults) {
+            let lent = self.since.as_ref().map_or(0, Since::untouched);
             self.since = Some(Since {
                 faults: loan.faults,
                 held,
@@ -100,7 +103,7 @@ impl Borrowing {
                 parent,
                 left: u64::MAX,
                 copies: 0,
-                lent: 0,
+                lent,
             });
         }
         let since = self.since.as_mut().expect("it was just made");
@@ -207,6 +210,6 @@ mod tests {
         assert_eq!(made(loan, 1000, 100, of(1)), 100, "and has ended");
         assert_eq!(made(loan, 10, 100, of(1)), 0, "it discarded them");
         assert_eq!(made(loan, 310, 400, of(1)), 300);
-        assert_eq!(made(Loan { pages: 0, faults: 1 }, 310, 400, of(1)), 0, "nobody knows");
+        assert_eq!(made(Loan { pages: 0, faults: 400 }, 310, 400, of(1)), 300, "nothing is known to be lent");
     }
 }

@@ -115,7 +115,7 @@ impl Record {
     /// from its birth on, and its copies were in no figure: "never needed more than 96.7 MiB" of 195.
     pub(super) fn unseen_bytes(&self, report: &AgentReport) -> Option<u64> {
         let filled = report.counter("files_unseen_peak_bytes");
-        let held = report.counter("own_peak_bytes");
+        let held = report.own_bytes("resident_peak_bytes").min(report.counter("own_peak_bytes"));
         held.checked_sub(self.seen_peak_bytes + filled).filter(|&bytes| bytes > 0)
     }
 

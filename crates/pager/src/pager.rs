@@ -102,9 +102,9 @@ impl Pager {
     ///
     /// # Errors
     /// [`Error::File`]: it cannot be opened or is empty; it is a directory (EISDIR), or else no regular file,
-    /// or has nothing to read where it says so (ENODEV; some files of /sys do). [`Error::Map`]: there is no address space for it, also where it is larger
-    /// than some 8 TiB (ENOSPC), or its stores are to be the file's and there is no UFFDIO_MOVE (EOPNOTSUPP).
-    /// [`Error::Stopped`].
+    /// or has nothing to read where it says so (ENODEV; some files of /sys do). [`Error::Map`]: there is no
+    /// address space for it, also where it is larger than some 8 TiB (ENOSPC), or its stores are to be the
+    /// file's and there is no UFFDIO_MOVE (EOPNOTSUPP). [`Error::Stopped`].
     /// [`Error::InUse`]: its stores are to be the file's ([`MapOptions::shared`]), and those bytes are
     /// mapped so already, or the file is open ([`Pager::open_file`]).
     pub fn map_file(&self, path: impl AsRef<Path>, options: &MapOptions) -> Result<FileRegion, Error> {
@@ -119,8 +119,8 @@ impl Pager {
     /// # Errors
     /// [`Error::File`]: the kernel's reason; EINVAL, to make a file that is not written to; EISDIR, it is
     /// a directory; ENODEV, it is no regular file either, or has bytes and says that it has none (files of
-    /// /proc do). [`Error::InUse`]: it is mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread can be started for it.
-    /// [`Error::Stopped`].
+    /// /proc do). [`Error::InUse`]: it is mapped by [`MapOptions::shared`]. [`Error::Start`]: no thread can
+    /// be started for it. [`Error::Stopped`].
     pub fn open_file(&self, path: impl AsRef<Path>, options: &FileOptions) -> Result<File, Error> {
         File::open(path.as_ref(), options, &self.link, &self.room, &self.inodes)
     }

@@ -598,8 +598,8 @@ fn refused_from(range: &AddressRange, prot: u32) -> Option<usize> {
     from
 }
 
-/// mprotect(2) of managed memory. Of what lies before a mapping that is refused the kernel says what is wrong,
-/// and does what is not.
+/// mprotect(2) of managed memory. Of what lies before a mapping that is refused the kernel says what is
+/// wrong, and does what is not.
 ///
 /// *The story:* EACCES came first, where bare there is a hole before such a mapping, or a flag that it cannot
 /// have (`torture file-refused`).

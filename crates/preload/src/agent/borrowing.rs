@@ -51,8 +51,8 @@ struct Since {
 }
 
 impl Since {
-    /// What of `held` bytes it came to have by what it did, whoever else has let go of the rest, or has ended:
-    /// others may have that still.
+    /// What of `held` bytes it came to have by what it did, whoever else has let go of the rest, or has
+    /// ended: others may have that still.
     ///
     /// *The story:* children discarded what they had inherited, and filled 30 MiB. At the end nothing was
     /// lent to them, and the most that each had held was told as if it had been its own by then.

@@ -180,8 +180,8 @@ const MARKED: std::ops::Range<usize> = 1000..1038;
 /// Of what grows: it is behind those.
 const BEHIND: usize = 2000;
 
-/// `file-marks`: pages of a mapped file that are marked MADV_DONTFORK are not there in children and in theirs,
-/// whatever has become of the mapping.
+/// `file-marks`: pages of a mapped file that are marked MADV_DONTFORK are not there in children and in
+/// theirs, whatever has become of the mapping.
 ///
 /// *The story:* the kernel had the mapping again, after mlock of one page or as it grew, or as somebody wrote
 /// to the file: children had all of it. And what it had kept while that fitted was marked no more when it was

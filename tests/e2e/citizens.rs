@@ -619,15 +619,16 @@ fn small_stack(context: &Context) -> Outcome {
     launch.ram(32 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
 }
 
-/// *The story:* mremap to a given place took 13 KiB of stack: a thread with the smallest one ran into its guard.
+/// *The story:* mremap to a given place took 13 KiB of stack: a thread with the smallest one ran into its
+/// guard.
 fn small_stack_moves(context: &Context) -> Outcome {
     let program = packages::compile(context, "jumps", JUMPS, &["-O2"])?;
     let launch = Launch::new(context, "citizens-small-stack-moves", program).args(["small"]);
     launch.ram(32 * MIB).timeout(60).run()?.succeeded()?.paged().map(drop)
 }
 
-/// *The story:* handlers left mremap by siglongjmp. Each such call counted as one under way, for good, and what
-/// is taken in turns with mremap waited 50 ms for it, each time: 3.6 seconds in place of 0.7.
+/// *The story:* handlers left mremap by siglongjmp. Each such call counted as one under way, for good, and
+/// what is taken in turns with mremap waited 50 ms for it, each time: 3.6 seconds in place of 0.7.
 fn jumps(context: &Context) -> Outcome {
     let program = packages::compile(context, "jumps", JUMPS, &["-O2"])?;
     let launch = Launch::new(context, "citizens-jumps", program).args(["remap"]);

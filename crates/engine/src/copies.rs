@@ -16,10 +16,8 @@
 
 use alloc::collections::BTreeMap;
 
-use overspill_mm::types::{CHUNK_PAGES, SpaceId, Vpn};
+use overspill_mm::types::{CHUNK_PAGES as CHUNK, Nanos, SpaceId, Vpn};
 use overspill_mm::{Event, Unmapped};
-
-use overspill_mm::types::Nanos;
 
 use crate::view::{PROGRAM, Place};
 
@@ -27,8 +25,7 @@ use crate::view::{PROGRAM, Place};
 const COUNT_NS: Nanos = 50_000_000;
 const COUNT_SHARE: Nanos = 100;
 
-const CHUNK: u64 = CHUNK_PAGES;
-const WORDS: usize = CHUNK_PAGES as usize / u64::BITS as usize;
+const WORDS: usize = CHUNK as usize / u64::BITS as usize;
 
 /// The marks, by page of the program's memory.
 #[derive(Default)]

@@ -56,6 +56,8 @@ struct Desk {
     mapping: [AtomicUsize; 4],
     /// Why the last order failed, by number; 0: it did not.
     failed: AtomicU32,
+    /// Minor faults of the thread by the end of the last order.
+    faults: AtomicU32,
 }
 
 /// The reactor's side.
@@ -79,6 +81,7 @@ impl Helper {
             end: AtomicUsize::new(0),
             mapping: [const { AtomicUsize::new(0) }; 4],
             failed: AtomicU32::new(0),
+            faults: AtomicU32::new(0),
         }));
         let argument = core::ptr::from_ref(desk) as *mut ();
         // SAFETY: the thread makes system calls and atomic accesses only; the desk lives for ever.
@@ -159,6 +162,11 @@ impl Helper {
         (failed != 0).then(|| Errno::from_raw_os_error(failed as i32))
     }
 
+    /// Minor faults of the thread by the end of its last order.
+    pub fn faults(&self) -> u32 {
+        self.desk.faults.load(Ordering::Relaxed)
+    }
+
     /// Orders a job. The last one must be done.
     pub fn order(&self, job: Job, range: AddressRange) {
         assert!(self.is_idle(), "one order at a time");
@@ -202,6 +210,7 @@ extern "C" fn serve(argument: *mut ()) {
             _ => advise(job, range),
         };
         desk.failed.store(done.map_or_else(|errno| errno.raw_os_error() as u32, |()| 0), Ordering::Relaxed);
+        desk.faults.store(mem::minor_faults_here(), Ordering::Relaxed);
         desk.state.store(DONE, Ordering::Release);
         futex::wake(&desk.state, 1, Scope::Private);
     }

@@ -225,7 +225,6 @@ impl Memory {
     /// From now on pages may be shared with another process: there was a fork.
     pub fn note_sharing(&mut self) {
         self.sharing.begin();
-        self.forks.note_fork();
     }
 
     /// May they be?

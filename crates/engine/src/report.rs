@@ -299,12 +299,11 @@ impl Report {
     }
 
     /// Tells how much of what kin has was copied only so that it could leave, and how many pages may have
-    /// been stored to by now and by the last fork.
-    pub fn sample_copies(&mut self, copied_bytes: u64, [stored, at_fork]: [u32; 2]) {
+    /// been stored to by now.
+    pub fn sample_copies(&mut self, copied_bytes: u64, stored_pages: u32) {
         let counters = &self.process.counters;
         counters.copied_bytes.store(copied_bytes, Ordering::Relaxed);
-        counters.stored_pages.store(stored.into(), Ordering::Relaxed);
-        counters.stored_pages_at_fork.store(at_fork.into(), Ordering::Relaxed);
+        counters.stored_pages.store(stored_pages.into(), Ordering::Relaxed);
     }
 
     /// Tells how much memory the program has, in RAM or not, each page once; and how much of it left as

@@ -319,8 +319,6 @@ counters! {
     /// Pages that a process that has forked, or was forked, may have stored to: minor faults, and what left
     /// otherwise than it had come. It wraps at 2^32.
     stored_pages,
-    /// Pages that such a process may have stored to by its last fork. It wraps at 2^32.
-    stored_pages_at_fork,
     /// Anonymous memory that cannot be paged, without the agent's own.
     fixed_bytes,
     /// Bytes in use in the swap area.

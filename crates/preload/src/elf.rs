@@ -37,8 +37,10 @@ struct Header {
     flags: u32,
     offset: usize,
     address: usize,
-    /// Physical address, size in the file, size in memory, alignment.
-    rest: [usize; 4],
+    physical: usize,
+    file_bytes: usize,
+    memory_bytes: usize,
+    alignment: usize,
 }
 
 /// A symbol, `Elf64_Sym`.
@@ -196,7 +198,7 @@ pub fn handles_of_askers(name: &CStr, mut visit: impl FnMut(usize)) {
 unsafe fn self_pointers(base: usize, visit: &mut impl FnMut(usize)) {
     // SAFETY: of the library's data all words are readable.
     unsafe {
-        for data in data_of(base) {
+        for data in data_of(base, |header| header.file_bytes) {
             let start = data.start.next_multiple_of(size_of::<usize>());
             let words = (start..data.end.saturating_sub(7)).step_by(size_of::<usize>());
             words.filter(|&at| (at as *const usize).read_volatile() == at).for_each(&mut *visit);
@@ -204,11 +206,11 @@ unsafe fn self_pointers(base: usize, visit: &mut impl FnMut(usize)) {
     }
 }
 
-/// What may be written to of a library.
+/// What may be written to of a library, as far as it is in its file, or in memory.
 ///
 /// # Safety
 /// A library that is loaded begins at `base`.
-unsafe fn data_of(base: usize) -> impl Iterator<Item = AddressRange> {
+unsafe fn data_of(base: usize, bytes: fn(&Header) -> usize) -> impl Iterator<Item = AddressRange> {
     // SAFETY: the header says where the program headers are.
     let all = unsafe {
         let headers = *((base + HEADERS_AT) as *const usize);
@@ -216,16 +218,18 @@ unsafe fn data_of(base: usize) -> impl Iterator<Item = AddressRange> {
         core::slice::from_raw_parts((base + headers) as *const Header, usize::from(count))
     };
     let data = all.iter().filter(|header| header.kind == PT_LOAD && header.flags & PF_W != 0);
-    data.map(move |header| base + header.address..base + header.address + header.rest[1])
+    data.map(move |header| base + header.address..base + header.address + bytes(header))
 }
 
 /// Calls `visit` with the pages of the agent's own data.
 ///
 /// *The story:* memory that was mapped directly behind them became one mapping with their end, which is
-/// anonymous, too. All of it was managed, and the agent waited for itself (`citizens::audited`).
+/// anonymous, too. All of it was managed, and the agent waited for itself (`citizens::audited`). *The other
+/// story:* only what is in the file was left out. That held until a page of the rest had not been touched yet
+/// when it was managed.
 pub fn each_own_data(visit: &mut impl FnMut(AddressRange)) {
     // SAFETY: the agent begins with its header, and is never unloaded.
-    for data in unsafe { data_of((&raw const OWN_HEADER) as usize) } {
+    for data in unsafe { data_of((&raw const OWN_HEADER) as usize, |header| header.memory_bytes) } {
         visit(data.start / PAGE_SIZE * PAGE_SIZE..data.end.next_multiple_of(PAGE_SIZE));
     }
 }

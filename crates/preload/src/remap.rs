@@ -35,7 +35,7 @@ use overspill_sys::maps::{Maps, SHORT_BUFFER_BYTES, Vma};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem, procfs};
 
 use crate::kept::{self, Change};
-use crate::undisturbed::undisturbed;
+use crate::undisturbed::undisturbed_at_first;
 use crate::{files, filters, fork, fresh, grow, libc, withheld};
 
 use split::Parts;
@@ -154,8 +154,13 @@ pub unsafe extern "C" fn mremap(
         }
         Ok(address)
     };
-    // A handler that does not come back would leave a descriptor open, and marks where they were.
-    undisturbed(moves).unwrap_or_else(|errno: Errno| libc::fail(errno) as usize) as *mut c_void
+    // A handler that does not come back would leave a descriptor open, and marks where they were. It may
+    // last: what ends the process does so at once.
+    let moved = undisturbed_at_first(|let_signals_through| {
+        let_signals_through();
+        moves()
+    });
+    moved.unwrap_or_else(|errno: Errno| libc::fail(errno) as usize) as *mut c_void
 }
 
 /// # Safety
@@ -278,7 +283,8 @@ pub fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize,
     loop {
         // Before the call is counted: a turn that begins in between may run out of patience with it.
         let turns = TURNS.load(SeqCst);
-        let result = undisturbed(|| {
+        let result = undisturbed_at_first(|let_signals_through| {
+            let_signals_through();
             enter(&mut rests);
             let result = call();
             leave();

@@ -18,7 +18,7 @@ use overspill_engine::Engine;
 use overspill_sys::lock::Lock;
 use overspill_sys::maps::{self, Inherited, Maps, Share};
 use overspill_sys::mem::{self, Advice};
-use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
+use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
 use crate::adopt::each_rest;
 use crate::fork;
@@ -26,6 +26,9 @@ use crate::undisturbed::undisturbed;
 
 /// Ranges of the program's that are kept in mind; more of them are inherited.
 const KEPT_MAX: usize = 64;
+/// How often the agent asks for the marks, at most, and how long it rests: who has them makes some stores.
+const TRIES: u32 = 50;
+const REST_NS: u64 = 20_000;
 const EVERYTHING: AddressRange = 0..usize::MAX / PAGE_SIZE * PAGE_SIZE;
 
 /// This process withholds its memory.
@@ -168,12 +171,12 @@ pub fn before_change() -> Before {
 
 /// For the agent: calls `action`, which puts another mapping in the place of the program's in a range, and
 /// marks that as the program has marked what was there. False: it failed, or was not called, as somebody
-/// changes marks just now.
+/// changes marks for a millisecond.
 ///
 /// *The story:* the kernel had a mapped file again after mlock of one page, or as others wrote to the file,
 /// and children had what was marked (`torture file-marks`).
 pub fn keeping_marks(range: &AddressRange, action: &mut dyn FnMut() -> bool) -> bool {
-    let replace = |marks: &mut Marks| {
+    let mut replace = |marks: &mut Marks| {
         let is_done = action();
         let mut at = range.start;
         while is_done && let Some((part, _)) = marks.kept.next_in(at..range.end) {
@@ -183,7 +186,13 @@ pub fn keeping_marks(range: &AddressRange, action: &mut dyn FnMut() -> bool) -> 
         }
         is_done
     };
-    MARKS.try_with(replace).unwrap_or(false)
+    for _ in 0..TRIES {
+        if let Some(is_done) = MARKS.try_with(&mut replace) {
+            return is_done;
+        }
+        clock::sleep_ns(REST_NS);
+    }
+    false
 }
 
 /// A fork by the bare instruction left marks as they are now: who changes them, or what is marked, waits

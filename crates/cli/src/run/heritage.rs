@@ -28,10 +28,8 @@ pub struct Heir {
     pub gone_bytes: u64,
     /// What was copied to leave while others had it, too, and is as it was then.
     pub copied_bytes: u64,
-    /// Pages that it may have stored to so far, and by its last fork. They wrap.
+    /// Pages that it may have stored to so far; 0: it has not told. It wraps.
     pub stored: u32,
-    /// See there.
-    pub stored_at_fork: u32,
 }
 
 /// The books, by heir.
@@ -45,7 +43,7 @@ pub struct Heritage {
 struct Copier {
     claim: (usize, u32),
     elder: (usize, u32),
-    /// What its elder had stored to when it was made.
+    /// What its elder had stored to before it had copies: such pages were its own by then.
     stored: u32,
     /// Its part of what that has stored to since, at most.
     stored_bytes: u64,
@@ -153,15 +151,20 @@ impl Heritage {
         for (heir, elder) in all.iter().filter_map(|heir| Some((heir, elder(heir)?))) {
             let family = families.entry(elder.pid).or_default();
             family.copiers += u64::from(heir.copied_bytes > 0);
-            family.least_stored = family.least_stored.min(u64::from(heir.stored) * PAGE_BYTES);
+            if heir.stored > 0 {
+                family.least_stored = family.least_stored.min(bytes_since(heir.stored, 0));
+            }
         }
-        for (heir, elder) in all.iter().filter_map(|heir| Some((heir, elder(heir)?))) {
-            let (claim, stored) = (heir.claim, elder.stored_at_fork);
-            let new = Copier { claim, elder: elder.claim, stored, stored_bytes: 0 };
-            let known = self.copiers.entry(heir.pid).or_insert(new);
-            if known.elder == elder.claim {
-                let stored = u64::from(elder.stored.wrapping_sub(known.stored)) * PAGE_BYTES;
-                known.stored_bytes = stored / families[&elder.pid].copiers.max(1);
+        let told = |heir: &&Heir| heir.stored > 0;
+        for (heir, elder) in all.iter().filter_map(|heir| Some((heir, elder(heir).filter(told)?))) {
+            let new =
+                || Copier { claim: heir.claim, elder: elder.claim, stored: elder.stored, stored_bytes: 0 };
+            let known = self.copiers.entry(heir.pid).or_insert_with(new);
+            if heir.copied_bytes == 0 {
+                *known = new();
+            } else if known.elder == elder.claim {
+                let copiers = families[&elder.pid].copiers;
+                known.stored_bytes = bytes_since(elder.stored, known.stored) / copiers.max(1);
             }
         }
         let stored = |heir: &Heir| match self.copiers.get(&heir.pid) {
@@ -170,6 +173,11 @@ impl Heritage {
         };
         all.iter().map(|heir| (heir.pid, heir.copied_bytes.saturating_sub(stored(heir)))).collect()
     }
+}
+
+/// Of pages, of which the number wraps, and may be less for a moment as its parts are told one by one.
+fn bytes_since(now: u32, before: u32) -> u64 {
+    u64::from(now.wrapping_sub(before).cast_signed().max(0).cast_unsigned()) * PAGE_BYTES
 }
 
 /// The heirs of one.
@@ -205,22 +213,33 @@ mod tests {
     #[test]
     fn copies_count_until_all_who_have_it_may_have_stored_to_it() {
         let mut heritage = Heritage::default();
-        let of = |pid, elder, copied: u64, stored, stored_at_fork| Heir {
+        let of = |pid, elder, copied: u64, stored| Heir {
             copied_bytes: copied * PAGE_BYTES,
             stored,
-            stored_at_fork,
             ..heir(pid, elder, 0, 0)
         };
         let mut look = |all: &[Heir]| {
             let pages = |(_, bytes): (u32, u64)| bytes / PAGE_BYTES;
             heritage.copies(all).into_iter().map(pages).collect::<Vec<_>>()
         };
-        let parent = |copied, stored| of(5, 1, copied, stored, 1000);
+        let parent = |copied, stored| of(5, 1, copied, stored);
         assert_eq!(look(&[parent(50, 1000)]), [0], "nobody else has it");
-        assert_eq!(look(&[parent(50, 1000), of(6, 5, 0, 10, 0)]), [40, 0]);
-        let two = [parent(50, 1060), of(6, 5, 100, 10, 0), of(7, 5, 80, 45, 0)];
-        assert_eq!(look(&two), [40, 70, 50], "each page that the parent stored to is one that all had");
-        assert_eq!(look(&[two[1], two[2]]), [70, 50], "the parent has ended");
+        assert_eq!(look(&[parent(50, 0), of(6, 5, 0, 0)]), [0, 0], "they have not told");
+        assert_eq!(look(&[parent(50, 0), of(6, 5, 9, 1)]), [49, 0], "the parent has not");
+        assert_eq!(look(&[parent(50, 1000), of(6, 5, 0, 10)]), [40, 0]);
+        assert_eq!(
+            look(&[parent(50, 1060), of(6, 5, 0, 10)]),
+            [40, 0],
+            "what it stored to by then is its own"
+        );
+        assert_eq!(look(&[parent(50, 1058), of(6, 5, 100, 10)]), [40, 100], "its faults were told first");
+        let two = [parent(50, 1120), of(6, 5, 100, 10), of(7, 5, 0, 45)];
+        assert_eq!(look(&two), [40, 40, 0]);
+        let two = [parent(50, 1120), of(6, 5, 100, 10), of(7, 5, 80, 45)];
+        assert_eq!(look(&two), [40, 70, 80], "each page that the parent stored to is one that all had");
+        let two = [parent(50, 1180), two[1], two[2]];
+        assert_eq!(look(&two), [40, 40, 50]);
+        assert_eq!(look(&[two[1], two[2]]), [40, 50], "the parent has ended");
     }
 
     fn look(heritage: &mut Heritage, all: &[Heir]) -> Vec<(u32, u64)> {

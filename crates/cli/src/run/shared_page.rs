@@ -26,7 +26,7 @@ use super::descendants::Look;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
-pub const LEVELS: [&str; 24] = [
+pub const LEVELS: [&str; 23] = [
     "files_kept_resident_bytes",
     "files_unseen_bytes",
     "files_unseen_peak_bytes",
@@ -47,7 +47,6 @@ pub const LEVELS: [&str; 24] = [
     "inherited_gone_bytes",
     "copied_bytes",
     "stored_pages",
-    "stored_pages_at_fork",
     "needed_most_peak_bytes",
     "budget_sum_bytes",
     "budget_samples",

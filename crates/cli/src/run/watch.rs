@@ -616,7 +616,6 @@ impl Watcher {
                 gone_bytes: report.counter("inherited_gone_bytes"),
                 copied_bytes: report.counter("copied_bytes"),
                 stored: report.counter("stored_pages") as u32,
-                stored_at_fork: report.counter("stored_pages_at_fork") as u32,
             })
         };
         let heirs: Vec<Heir> = managed.iter().filter_map(heir).collect();

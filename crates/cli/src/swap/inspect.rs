@@ -180,11 +180,9 @@ impl Candidate {
         if kernel_swaps_to(&self.path) {
             return Err(Refused::KernelHasIt);
         }
-        if is_held(&self.path) {
-            return Err(Refused::Locked);
-        }
         // First: a run has its device for itself, too.
-        match once_free(|| file::lock(&self.fd), Errno::AGAIN) {
+        let lock = || if is_held(&self.path) { Err(Errno::AGAIN) } else { file::lock(&self.fd) };
+        match once_free(lock, Errno::AGAIN) {
             Err(Errno::AGAIN) => return Err(Refused::Locked),
             result => result?,
         }
@@ -231,11 +229,13 @@ impl Candidate {
 /// with `--erase`, and the first one's pages went elsewhere, or above its budget.
 pub fn hold(path: &Path) -> Result<File, Refused> {
     let file = File::options().read(true).write(true).open(path).map_err(Refused::Io)?;
-    match fcntl(&file, FcntlArg::F_OFD_SETLK(&run_lock())) {
-        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Err(Refused::Locked),
+    let lock = || match fcntl(&file, FcntlArg::F_OFD_SETLK(&run_lock())) {
+        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Err(Errno::AGAIN),
         // Where nothing can be locked so, agents' locks are all there is.
-        _ => Ok(file),
-    }
+        _ => Ok(()),
+    };
+    once_free(lock, Errno::AGAIN).map_err(|_| Refused::Locked)?;
+    Ok(file)
 }
 
 fn is_held(path: &Path) -> bool {

@@ -429,8 +429,7 @@ impl Engine {
         self.report.sample_heritage(heritage);
         if self.view.program.may_share() {
             let copied_bytes = self.likely_copies() * PAGE_SIZE as u64;
-            let stored = [self.view.program.stored(), self.view.program.stored_at_fork()];
-            self.report.sample_copies(copied_bytes, stored);
+            self.report.sample_copies(copied_bytes, self.view.program.stored());
         }
     }
 

@@ -214,7 +214,8 @@ impl Engine {
             let content = self.content(page, frame);
             result.zero |= u64::from(content == Content::Zero) << index;
             result.same |= u64::from(content == Content::Same) << index;
-            if content != Content::Same && self.mm.slot(page).is_some() {
+            let (space, _) = self.mm.place(page);
+            if content != Content::Same && space == PROGRAM && self.mm.slot(page).is_some() {
                 self.view.program.note_rewritten();
             }
         }

@@ -20,30 +20,13 @@ pub(super) struct Forks {
     word: Option<&'static AtomicU32>,
     is_open: bool,
     is_handling: bool,
-    /// See [`Memory::stored`]: by the last one.
-    stored: u32,
-    /// Pages that the helper stored to, and pages that left otherwise than they had come. They wrap.
-    unshared: u32,
+    /// Pages that left otherwise than they had come. It wraps.
     rewritten: u32,
 }
 
 impl Forks {
     pub fn begin_reading(&mut self) {
         self.set_open(true);
-    }
-
-    pub fn note_fork(&mut self) {
-        self.stored = self.stored_now();
-    }
-
-    pub fn note_unshared(&mut self, pages: u32) {
-        self.unshared = self.unshared.wrapping_add(pages);
-    }
-
-    /// What comes back is put where it can be stored to without a fault. Then it differs when it leaves.
-    fn stored_now(&self) -> u32 {
-        let own = mem::minor_faults_here().wrapping_add(self.unshared);
-        mem::minor_faults().wrapping_sub(own).wrapping_add(self.rewritten)
     }
 
     fn set_open(&mut self, is_open: bool) {
@@ -85,14 +68,12 @@ impl Memory {
     }
 
     /// How many pages the program may have stored to: minor faults of the process without those of this
-    /// thread and its helper, and what was found to be changed. It wraps.
+    /// thread and its helper, and what was found to be changed: what comes back is put where it can be
+    /// stored to without a fault. It wraps.
     pub fn stored(&self) -> u32 {
-        self.forks.stored_now()
-    }
-
-    /// ... by its last fork.
-    pub fn stored_at_fork(&self) -> u32 {
-        self.forks.stored
+        let helpers = self.helper.map_or(0, |helper| helper.faults());
+        let own = mem::minor_faults_here().wrapping_add(helpers);
+        mem::minor_faults().wrapping_sub(own).wrapping_add(self.forks.rewritten)
     }
 
     /// A page left otherwise than it had come.

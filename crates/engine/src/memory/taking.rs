@@ -253,7 +253,6 @@ impl Memory {
             }
             done |= bits(page, run);
         }
-        self.forks.note_unshared(done.count_ones());
         done
     }
 

@@ -90,8 +90,10 @@ pub unsafe fn spawn(
     // SAFETY: the block is a page of ours; the two words at the top of the stack are too, and aligned.
     unsafe {
         arch::prepare_block(block);
-        (stack_top as *mut usize).sub(1).write(entry as usize);
-        (stack_top as *mut usize).sub(2).write(argument as usize);
+        let start = (memory.range().end - size_of::<Start>()) as *mut Start;
+        start.write(Start { entry, argument });
+        (stack_top as *mut usize).sub(1).write(begin as *const () as usize);
+        (stack_top as *mut usize).sub(2).write(start as usize);
     }
     let flags = match descriptors {
         Descriptors::Shared => FLAGS | nr::CLONE_FILES | nr::CLONE_FS,
@@ -104,6 +106,27 @@ pub unsafe fn spawn(
     let tid = result? as u32;
     remember(tid);
     Ok(Thread { tid, memory: ManuallyDrop::new(memory) })
+}
+
+/// What a thread begins with; it lies at the end of its control block's page.
+struct Start {
+    entry: Entry,
+    argument: *mut (),
+}
+
+/// It is known to be one of ours before it does anything, whichever thread runs first. If a place is free:
+/// who started it may find another, by system calls that a filter may not allow here.
+///
+/// *The story:* whoever started it noted its number when clone had returned. Until then it was taken for one
+/// of the program's: in a child with a root of its own it went by that, and found no /proc.
+extern "C" fn begin(start: *mut ()) {
+    let word = start as usize / PAGE_SIZE * PAGE_SIZE + TID_AT;
+    // SAFETY: `spawn` has put it there, and the kernel the thread's number, in a page of the thread's.
+    let (Start { entry, argument }, tid) =
+        unsafe { (start.cast::<Start>().read(), AtomicU32::from_ptr(word as *mut u32)) };
+    let tid = tid.load(Ordering::Relaxed);
+    OWN.iter().any(|own| own.compare_exchange(0, tid, Ordering::SeqCst, Ordering::SeqCst).is_ok());
+    entry(argument);
 }
 
 /// As [`spawn`], but the new thread is an ordinary one though the caller may come before all.
@@ -135,8 +158,12 @@ pub unsafe fn spawn_ordinary(
 /// agent's thread was taken for one of the program's.
 static OWN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
-/// Takes a place that is free, or whose thread is not there any more.
+/// Takes a place that is free, or whose thread is not there any more. The thread itself notes its number, and
+/// whoever started it, who may ask for it at once.
 fn remember(tid: u32) {
+    if is_own(tid) {
+        return;
+    }
     let is_taken = OWN.iter().any(|own| {
         let before = own.load(Ordering::SeqCst);
         let is_free = before == 0 || send_signal(before, 0) == Err(Errno::SRCH);

@@ -131,7 +131,6 @@ fn refused(context: &Context) -> Outcome {
     refusal(&file, "another run")?;
     drop(locked);
     std::fs::remove_file(&file).map_err(|error| error.to_string())?;
-    held_from_the_start(context, &refusal)?;
     // *The story:* it was taken, and the program ran without a limit.
     let disk = SmallDisk::new(context, "areas-read-only", 100)?;
     let area = disk.directory.join("area");
@@ -145,22 +144,6 @@ fn refused(context: &Context) -> Outcome {
     let told = String::from_utf8_lossy(&made.stderr);
     ensure!(told.contains("it cannot be written to: Read-only file system"), "{told}");
     Ok(())
-}
-
-/// *The story:* an area was free until the program paged. Another run took it, or it was made anew, and the
-/// first one's pages went elsewhere, or above its budget.
-fn held_from_the_start(context: &Context, refusal: &dyn Fn(&Path, &str) -> Outcome) -> Outcome {
-    let file = context.path("areas-held");
-    make(context, &file, 64)?;
-    let running =
-        Launch::new(context, "areas-held", "sleep").args(["3"]).ram(16 * MIB).swap(&file).start()?;
-    running.program_pid()?;
-    refusal(&file, "another run")?;
-    let anew = overspill(context, &["swap", "make", &file.to_string_lossy(), "--erase"])?;
-    ensure!(!anew.status.success(), "an area in use was made anew");
-    running.finish()?.succeeded()?;
-    ensure!(info(context, &file)?.0, "it cannot be used after the run");
-    std::fs::remove_file(&file).map_err(|error| error.to_string())
 }
 
 /// The kernel takes what `swap make` made; meanwhile it is nobody else's.

@@ -6,8 +6,6 @@ mod kernel;
 mod surroundings;
 pub mod swap_place;
 
-use std::fs::File;
-
 use serde::Serialize;
 
 use crate::args::Tuning;
@@ -82,8 +80,6 @@ pub struct Ready {
     pub swap: Vec<SwapPlace>,
     /// The agent's library.
     pub agent: Agent,
-    /// Nobody else takes the areas while these are open.
-    pub held: Vec<File>,
 }
 
 /// The checks without which nothing can be managed; quick, and the first failure is returned.
@@ -92,8 +88,7 @@ fn essential(swap: &[SwapArg]) -> Result<Ready, Check> {
     kernel::essential().into_iter().try_for_each(passed)?;
     let swap = swap_place::resolve_all(swap)?;
     swap.iter().map(swap_place::usable).try_for_each(passed)?;
-    let held = swap_place::hold(&swap)?;
-    Ok(Ready { swap, agent: surroundings::agent()?, held })
+    Ok(Ready { swap, agent: surroundings::agent()? })
 }
 
 /// The same for a run with these options: with `--erase` the files and devices that are no swap areas

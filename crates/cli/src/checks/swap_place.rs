@@ -19,7 +19,7 @@ use crate::histogram::Histogram;
 use crate::human;
 use crate::machine;
 use crate::swap::arg::SwapArg;
-use crate::swap::inspect::{self, Candidate, Refused};
+use crate::swap::inspect::{Candidate, Refused};
 
 const NAME: &str = "swap directory";
 /// `ramfs` has no constant in the library.
@@ -192,15 +192,6 @@ pub fn usable(place: &SwapPlace) -> Check {
 }
 
 const AREA: &str = "swap area";
-
-/// Keeps the areas of a run from others.
-pub fn hold(places: &[SwapPlace]) -> Result<Vec<File>, Check> {
-    let areas = places.iter().filter(|place| place.kind == SwapKind::Area);
-    let refused = |place: &SwapPlace, refused: Refused| {
-        Check::fail(AREA, format!("{}: {refused}", place.path.display()), mend_by_other_place())
-    };
-    areas.map(|place| inspect::hold(&place.path).map_err(|why| refused(place, why))).collect()
-}
 
 /// Whether what is there is a swap area that nobody uses.
 fn usable_area(place: &SwapPlace) -> Check {

@@ -30,6 +30,22 @@ pub struct Heir {
     pub copied_bytes: u64,
     /// Pages that it may have stored to so far; 0: it has not told. It wraps.
     pub stored: u32,
+    /// All that it has, in RAM or out.
+    pub needed_bytes: u64,
+}
+
+impl Heir {
+    /// Its copies, without the part to which it has stored since they came back. Nobody is told of that. So it
+    /// is as many of them as it has stored to of all that its elder has; what it grew by is stored to, too.
+    ///
+    /// *The story:* workers counted references in a list, up and down. Each page was stored to, and was what
+    /// it had been when it left again.
+    fn unstored_bytes(&self, elder: &Heir) -> u64 {
+        let grown = self.needed_bytes.saturating_sub(elder.needed_bytes);
+        let stored = bytes_since(self.stored, 0).saturating_sub(grown).min(elder.needed_bytes);
+        let left = u128::from(elder.needed_bytes - stored) * u128::from(self.copied_bytes);
+        left.checked_div(elder.needed_bytes.into()).unwrap_or(0) as u64
+    }
 }
 
 /// The books, by heir.
@@ -171,7 +187,8 @@ impl Heritage {
             Some(known) => known.stored_bytes,
             None => families.get(&heir.pid).map_or(u64::MAX, |family| family.least_stored),
         };
-        all.iter().map(|heir| (heir.pid, heir.copied_bytes.saturating_sub(stored(heir)))).collect()
+        let copied = |heir: &Heir| elder(heir).map_or(heir.copied_bytes, |elder| heir.unstored_bytes(elder));
+        all.iter().map(|heir| (heir.pid, copied(heir).saturating_sub(stored(heir)))).collect()
     }
 }
 
@@ -216,6 +233,7 @@ mod tests {
         let of = |pid, elder, copied: u64, stored| Heir {
             copied_bytes: copied * PAGE_BYTES,
             stored,
+            needed_bytes: (10_000 + if pid == 5 { 0 } else { u64::from(stored) }) * PAGE_BYTES,
             ..heir(pid, elder, 0, 0)
         };
         let mut look = |all: &[Heir]| {
@@ -240,6 +258,9 @@ mod tests {
         let two = [parent(50, 1180), two[1], two[2]];
         assert_eq!(look(&two), [40, 40, 50]);
         assert_eq!(look(&[two[1], two[2]]), [40, 50], "the parent has ended");
+        let stores = Heir { stored: 7010, needed_bytes: 12_010 * PAGE_BYTES, ..of(6, 5, 100, 0) };
+        let all = look(&[parent(0, 1180), Heir { claim: (6, 4), ..stores }]);
+        assert_eq!(all, [0, 50], "it has stored to half of what it has, beside what it grew by");
     }
 
     fn look(heritage: &mut Heritage, all: &[Heir]) -> Vec<(u32, u64)> {

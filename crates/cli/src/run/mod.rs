@@ -163,7 +163,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let watched = watch.finish();
     custodian.map(Custodian::finish).ok();
     let ended = child::wait(pid as i32).context("cannot wait for the program")?;
-    drop((ready.agent, ready.held)); // before the ways out that run no destructors
+    drop(ready.agent); // before the ways out that run no destructors
     let processor_ns = (ended.user + ended.system).as_nanos() as u64;
 
     let shown: Vec<String> = ready.swap.iter().map(|place| place.path.display().to_string()).collect();

@@ -616,6 +616,7 @@ impl Watcher {
                 gone_bytes: report.counter("inherited_gone_bytes"),
                 copied_bytes: report.counter("copied_bytes"),
                 stored: report.counter("stored_pages") as u32,
+                needed_bytes: report.counter("needed_bytes"),
             })
         };
         let heirs: Vec<Heir> = managed.iter().filter_map(heir).collect();

@@ -7,7 +7,7 @@
 
 use std::ffi::CString;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{FcntlArg, fcntl};
 use overspill_mm::swap::extents::packing::Unfit;
 use overspill_mm::swap::header::{HEADER_BYTES, Header, Medium, Refusal, SIGNATURE};
 use overspill_sys::file::{self, Kind, Open};
@@ -181,8 +180,7 @@ impl Candidate {
             return Err(Refused::KernelHasIt);
         }
         // First: a run has its device for itself, too.
-        let lock = || if is_held(&self.path) { Err(Errno::AGAIN) } else { file::lock(&self.fd) };
-        match once_free(lock, Errno::AGAIN) {
+        match once_free(|| file::lock(&self.fd), Errno::AGAIN) {
             Err(Errno::AGAIN) => return Err(Refused::Locked),
             result => result?,
         }
@@ -219,39 +217,6 @@ impl Candidate {
         self.refuse_used()?;
         self.refuse_read_only()?;
         Ok((self.header()?, self.layout()?))
-    }
-}
-
-/// Has a run it for itself from now on, until what is returned is closed? Its agents lock the file, too, when
-/// they page there.
-///
-/// *The story:* an area was free until the program paged. Another run took it meanwhile, or it was made anew
-/// with `--erase`, and the first one's pages went elsewhere, or above its budget.
-pub fn hold(path: &Path) -> Result<File, Refused> {
-    let file = File::options().read(true).write(true).open(path).map_err(Refused::Io)?;
-    let lock = || match fcntl(&file, FcntlArg::F_OFD_SETLK(&run_lock())) {
-        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES) => Err(Errno::AGAIN),
-        // Where nothing can be locked so, agents' locks are all there is.
-        _ => Ok(()),
-    };
-    once_free(lock, Errno::AGAIN).map_err(|_| Refused::Locked)?;
-    Ok(file)
-}
-
-fn is_held(path: &Path) -> bool {
-    let mut lock = run_lock();
-    let asked = File::open(path).is_ok_and(|file| fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock)).is_ok());
-    asked && lock.l_type != libc::F_UNLCK as i16
-}
-
-/// A byte far behind whatever else is locked of files.
-fn run_lock() -> libc::flock {
-    libc::flock {
-        l_type: libc::F_WRLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: i64::MAX - 1,
-        l_len: 1,
-        l_pid: 0,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a summary says is so: what is held is counted once, nothing that is held is left out, and where
 //! something is not managed the reason is the true one.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::context::Context;
@@ -70,23 +71,22 @@ fn daemon(context: &Context) -> Outcome {
 /// *The story:* what a child of fork had inherited in slots counted as its own, too: of 224 MiB 485 "would
 /// avoid that".
 fn reader(context: &Context) -> Outcome {
-    let finished = run(context, "reader", &["reader", "200"], 64 * MIB, &[])?;
+    needs(&run(context, "reader", &["reader", "200"], 64 * MIB, &[])?, 200..300)
+}
+
+/// It paged, and so many MiB were needed.
+fn needs(finished: &Finished, expected: Range<u64>) -> Outcome {
     finished.succeeded()?.paged()?;
-    let needed = figure(&finished, "needed_bytes")?;
+    let needed = figure(finished, "needed_bytes")?;
     let what = format!("{} MiB were needed", needed / MIB);
-    ensure!((200 * MIB..300 * MIB).contains(&needed), "{}", finished.complain(&what));
+    ensure!((expected.start * MIB..expected.end * MIB).contains(&needed), "{}", finished.complain(&what));
     Ok(())
 }
 
 /// *The story:* a page that parent and children had together was copied so that it could leave, and each copy
 /// counted as needed: of 100 MiB "X" was told that was 1.5 to 3.4 times as much.
 fn readers(context: &Context) -> Outcome {
-    let finished = run(context, "readers", &["readers", "100"], 70 * MIB, &[])?;
-    finished.succeeded()?.paged()?;
-    let needed = figure(&finished, "needed_bytes")?;
-    let what = format!("{} MiB were needed", needed / MIB);
-    ensure!((100 * MIB..125 * MIB).contains(&needed), "{}", finished.complain(&what));
-    Ok(())
+    needs(&run(context, "readers", &["readers", "100"], 70 * MIB, &[])?, 100..125)
 }
 
 /// *The story:* what children had inherited and let go of was told as held beside what they filled: "never

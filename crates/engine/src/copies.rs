@@ -15,6 +15,7 @@
 //! needed.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use overspill_mm::types::{CHUNK_PAGES as CHUNK, Nanos, SpaceId, Vpn};
 use overspill_mm::{Event, Unmapped};
@@ -104,9 +105,9 @@ impl Copies {
         }
     }
 
-    fn marked(&self, space: SpaceId, start: Vpn, end: Vpn) -> alloc::vec::Vec<u64> {
+    fn marked(&self, space: SpaceId, start: Vpn, end: Vpn) -> Vec<u64> {
         if space != PROGRAM || start >= end {
-            return alloc::vec::Vec::new();
+            return Vec::new();
         }
         let chunks = self.chunks.range(start.0 / CHUNK..=(end.0 - 1) / CHUNK);
         let pages = chunks.flat_map(|(chunk, words)| pages_of(*chunk, words));
@@ -141,12 +142,8 @@ fn pages_of(chunk: u64, words: &[u64; WORDS]) -> impl Iterator<Item = u64> {
     words.flat_map(|(first, word)| bits_of(word).map(move |bit| first + bit))
 }
 
-fn bits_of(mut word: u64) -> impl Iterator<Item = u64> {
-    core::iter::from_fn(move || {
-        let bit = (word != 0).then(|| u64::from(word.trailing_zeros()))?;
-        word &= word - 1;
-        Some(bit)
-    })
+fn bits_of(word: u64) -> impl Iterator<Item = u64> {
+    (0..u64::BITS.into()).filter(move |bit| word >> bit & 1 != 0)
 }
 
 #[cfg(test)]
@@ -199,7 +196,7 @@ mod tests {
         assert_eq!(copies.pages, 3 * 64 - 20 - 40, "20 were there, and 40 were in their way");
         assert_eq!(
             copies.marked(space, Vpn(600), Vpn(640)),
-            [600..610, 630..640].into_iter().flatten().collect::<alloc::vec::Vec<_>>()
+            [600..610, 630..640].into_iter().flatten().collect::<Vec<_>>()
         );
         copies.see(&Event::RegionRemoved { space, start: Vpn(0), end: Vpn(1 << 30) });
         assert_eq!((copies.pages, copies.chunks.len()), (0, 0));

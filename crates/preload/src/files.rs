@@ -35,7 +35,7 @@ use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap, thread};
 
 use crate::kept::{self, Change, Claim, FileId};
-use crate::undisturbed::{undisturbed, undisturbed_at_first};
+use crate::undisturbed::{undisturbed, undisturbed_at_first, without_handlers};
 use crate::{filters, fork, fresh, libc};
 
 /// How long a thread waits for the agent's answer before it does without: the first one that asks
@@ -432,8 +432,7 @@ fn ask_in_time(wish: Wish) -> Option<usize> {
     if answer != Some(LATER) {
         return answer;
     }
-    undisturbed_at_first(|let_signals_through| {
-        let_signals_through();
+    without_handlers(|| {
         let mut answer = answer;
         WAITING.fetch_add(1, SeqCst);
         while answer == Some(LATER) && clock::monotonic_ns() < patience {

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::{alarm, clock, thread};
 
-use crate::undisturbed::undisturbed_at_first;
+use crate::undisturbed::without_handlers;
 use crate::{filters, fork};
 
 /// Smaller mappings are not worth the wait; nor are those below this share of the budget.
@@ -143,8 +143,7 @@ pub fn populating<R>(len: usize, call: impl FnOnce() -> R) -> R {
     if len < LARGE_POPULATED.load(SeqCst) {
         return call();
     }
-    undisturbed_at_first(|let_signals_through| {
-        let_signals_through();
+    without_handlers(|| {
         COMING.fetch_add(len, SeqCst);
         ask();
         let result = call();

@@ -35,7 +35,7 @@ use overspill_sys::maps::{Maps, SHORT_BUFFER_BYTES, Vma};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem, procfs};
 
 use crate::kept::{self, Change};
-use crate::undisturbed::undisturbed_at_first;
+use crate::undisturbed::undisturbed;
 use crate::{files, filters, fork, fresh, grow, libc, withheld};
 
 use split::Parts;
@@ -154,13 +154,8 @@ pub unsafe extern "C" fn mremap(
         }
         Ok(address)
     };
-    // A handler that does not come back would leave a descriptor open, and marks where they were. It may
-    // last: what ends the process does so at once.
-    let moved = undisturbed_at_first(|let_signals_through| {
-        let_signals_through();
-        moves()
-    });
-    moved.unwrap_or_else(|errno: Errno| libc::fail(errno) as usize) as *mut c_void
+    // A handler that does not come back would leave a descriptor open, and marks where they were.
+    undisturbed(moves).unwrap_or_else(|errno: Errno| libc::fail(errno) as usize) as *mut c_void
 }
 
 /// # Safety
@@ -274,17 +269,18 @@ fn is_mapped(address: usize) -> bool {
 }
 
 /// Makes a call between two turns of the agent, and again where it is refused and saw one begin. No handler
-/// of a signal runs in it: it might not come back.
+/// of a signal runs in it: it might not come back. Those that no handler is for come after it, too: to ask
+/// which these are takes a call for each.
 ///
-/// *The story:* handlers left mremap by siglongjmp. Their calls counted for ever: each turn of the agent
-/// took all of its patience, and nothing was replaced any more (`citizens::jumps`).
+/// *The stories:* handlers left mremap by siglongjmp. Their calls counted for ever: each turn of the agent
+/// took all of its patience, and nothing was replaced any more (`citizens::jumps`). And where signals without
+/// a handler were let through, mremap of what fits took 24.5 us in place of 2.6.
 pub fn in_turns(mut call: impl FnMut() -> Result<usize, Errno>) -> Result<usize, Errno> {
     let mut rests = CALL_RESTS;
     loop {
         // Before the call is counted: a turn that begins in between may run out of patience with it.
         let turns = TURNS.load(SeqCst);
-        let result = undisturbed_at_first(|let_signals_through| {
-            let_signals_through();
+        let result = undisturbed(|| {
             enter(&mut rests);
             let result = call();
             leave();

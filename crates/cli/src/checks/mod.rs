@@ -67,9 +67,10 @@ impl Check {
 
     /// The check on one line, as `run` prints it.
     pub fn line(&self) -> String {
-        let found = format!("{}: {}", self.name, self.detail);
-        let mend = self.fix.iter().map(|fix| format!("; mend it with: {fix}"));
-        human::one_line(&(found + &mend.collect::<String>()))
+        human::one_line(&match &self.fix {
+            Some(fix) => format!("{}: {}; mend it with: {fix}", self.name, self.detail),
+            None => format!("{}: {}", self.name, self.detail),
+        })
     }
 }
 

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use overspill_engine::shared::state;
 
+use super::copies::Need;
 use super::descendants::of_pid;
-use super::heritage::Need;
 use super::others::OtherRun;
 use super::shared_page::Report as AgentReport;
 use super::sharing::Peak;

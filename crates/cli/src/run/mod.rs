@@ -10,6 +10,7 @@
 
 pub mod agent;
 mod census;
+mod copies;
 mod custody;
 pub mod descendants;
 mod divider;

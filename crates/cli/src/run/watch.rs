@@ -21,6 +21,7 @@ use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
 
 use super::census::{Census, Sighting, UNKEPT_BYTES};
+use super::copies::{self, Copies, Holder, Need};
 use super::descendants::{
     Descendants, Look, Orphans, exists, figures, is_program, is_put_off, minor_faults, name, of_pid,
     processor_us,
@@ -29,7 +30,7 @@ use super::divider::{Divider, Member, Word};
 use super::extras::Extras;
 use super::filled::Filled;
 use super::group::{self, Group};
-use super::heritage::{self, Heir, Heritage, Holder, Need};
+use super::heritage::{Heir, Heritage};
 use super::kin::Kin;
 use super::lending::{self, Borrower, Lender, Lending};
 use super::objection::objection;
@@ -158,6 +159,7 @@ struct Watcher {
     sharing: Sharing,
     kin: Kin,
     heritage: Heritage,
+    copies: Copies,
     lending: Lending,
     /// What was told of loans last.
     loans: Loans,
@@ -198,6 +200,7 @@ impl Watcher {
             sharing: Sharing::default(),
             kin: Kin::default(),
             heritage: Heritage::default(),
+            copies: Copies::default(),
             lending: Lending::default(),
             loans: Loans::new(),
             is_tight: false,
@@ -620,7 +623,7 @@ impl Watcher {
             })
         };
         let heirs: Vec<Heir> = managed.iter().filter_map(heir).collect();
-        let (common, copies) = (self.heritage.look(&heirs), self.heritage.copies(&heirs));
+        let (common, copies) = (self.heritage.look(&heirs), self.copies.look(&heirs));
         let of = |look: &Look| {
             let report = managed.iter().find(|report| report.is_of(look));
             let told = report.map_or(0, |report| report.counter("needed_bytes"));
@@ -633,7 +636,7 @@ impl Watcher {
             Holder { program, told_bytes, needed_bytes, copied_bytes }
         };
         let counted = looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid));
-        heritage::needed(counted.map(of))
+        copies::needed(counted.map(of))
     }
 
     /// The launcher's part of the pool: what nobody else has. Shared memory stays, and leaves less for the

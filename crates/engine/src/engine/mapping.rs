@@ -206,6 +206,8 @@ impl Engine {
             taken.gone |= part.gone << page;
             taken.copied |= part.copied << page;
         }
+        let place = self.mm.place(run.first);
+        let counts_stores = place.0 == PROGRAM && self.view.program.may_share();
         let mut result = Unmapped { taken: taken.taken, gone: taken.gone, ..Unmapped::default() };
         for index in (0..run.count).filter(|index| taken.taken & 1 << index != 0) {
             let (page, frame) = (PageId(run.first.0 + index), Frame(first.0 + index));
@@ -214,12 +216,11 @@ impl Engine {
             let content = self.content(page, frame);
             result.zero |= u64::from(content == Content::Zero) << index;
             result.same |= u64::from(content == Content::Same) << index;
-            let (space, _) = self.mm.place(page);
-            if content != Content::Same && space == PROGRAM && self.mm.slot(page).is_some() {
+            if counts_stores && content != Content::Same && self.mm.slot(page).is_some() {
                 self.view.program.note_rewritten();
             }
         }
-        self.copies.note(self.mm.place(run.first), taken.copied, &result);
+        self.copies.note(place, taken.copied, &result);
         if taken.taken == 0 && !self.staging.is_in_part(first) {
             self.staging.abandon(first);
         }

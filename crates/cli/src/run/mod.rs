@@ -48,7 +48,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::parent_id;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit};
@@ -321,13 +321,26 @@ fn flag_bits(args: &RunArgs) -> u32 {
     bits.iter().filter(|(on, _)| *on).map(|(_, bit)| bit).sum()
 }
 
+/// For so long a start that lacks a descriptor is tried again: our other threads have some open for a moment.
+///
+/// *The story:* with `ulimit -n 11` one start of forty said "Too many open files".
+const DESCRIPTORS_WAIT: Duration = Duration::from_millis(100);
+
 /// Starts the program, which agents know by its number.
 fn start_program(args: &RunArgs, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
     page.set_starter(parent_id())?;
-    let mut command = command(args, ready, page);
-    // A descriptor more may not be had.
-    inherit::tell_number(&mut command, page.clone(), SharedPage::command_at());
-    inherit::spawn(&mut command, None)
+    let deadline = Instant::now() + DESCRIPTORS_WAIT;
+    loop {
+        let mut command = command(args, ready, page);
+        // A descriptor more may not be had.
+        inherit::tell_number(&mut command, page.clone(), SharedPage::command_at());
+        match inherit::spawn(&mut command, None) {
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            started => return started,
+        }
+    }
 }
 
 fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {

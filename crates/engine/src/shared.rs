@@ -79,7 +79,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 24;
+pub const VERSION: u32 = 25;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -412,6 +412,13 @@ pub struct Process {
     pub loan: AtomicU64,
     /// What it has of that still; the agent's.
     pub borrowed_bytes: AtomicU64,
+    /// What its children have as it does, the most of any, when it had so many faults: what it has copied
+    /// since then is not yet counted with them. See [`Loan`]; the launcher's.
+    pub lent: AtomicU64,
+    /// What it could copy of that, and what of its copies counts here until it does there; the agent's.
+    pub exposed_bytes: AtomicU64,
+    /// ...
+    pub owed_bytes: AtomicU64,
     /// What it may have, 0 for no limit; the launcher's.
     pub limit_bytes: AtomicU64,
     /// It has no turn until then, on the monotonic clock; the launcher's.
@@ -462,6 +469,9 @@ impl Process {
             share_bytes: AtomicU64::new(0),
             loan: AtomicU64::new(0),
             borrowed_bytes: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
+            exposed_bytes: AtomicU64::new(0),
+            owed_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
             held_until_ns: AtomicU64::new(0),
             processor_told: [const { AtomicU64::new(0) }; 2],
@@ -500,6 +510,9 @@ impl Process {
         zero(&self.share_bytes);
         zero(&self.loan);
         zero(&self.borrowed_bytes);
+        zero(&self.lent);
+        zero(&self.exposed_bytes);
+        zero(&self.owed_bytes);
         zero(&self.limit_bytes);
         zero(&self.held_until_ns);
         let processor = [&self.processor_told, &self.processor_asked, &self.processor_told_before];

@@ -5,6 +5,7 @@
 //! descriptors and allocator; it never touches the program's heap.
 
 mod borrowing;
+mod copies;
 mod dropping;
 mod enlisting;
 mod forking;
@@ -13,6 +14,7 @@ mod halting;
 mod judging;
 mod lacking;
 mod leaving;
+mod lending;
 mod orders;
 mod sleeping;
 
@@ -59,6 +61,7 @@ use forking::Linger;
 use growing::Growing;
 use halting::Halt;
 use leaving::leave;
+use lending::Lending;
 
 /// At this share of what management starts at the earliest everything is opened that it takes, so
 /// that it can start at once.
@@ -141,6 +144,7 @@ struct Agent {
     ending: Ending,
     purse: Purse,
     borrowing: Borrowing,
+    lending: Lending,
     urgency: Urgency,
     /// A child of fork holds what its parent does until then, most of it only as a copy that was never made.
     counts_from: u64,
@@ -185,6 +189,7 @@ pub fn run(mission: Mission, mut heir: Option<Heir>) {
         ending,
         purse,
         borrowing,
+        lending: Lending::since(fork::ended()),
         urgency,
         counts_from,
     };
@@ -229,22 +234,6 @@ impl Agent {
 
     fn has(&self, flag: u32) -> bool {
         self.shared.config.flags & flag != 0
-    }
-
-    /// What of `held` bytes is the process's own, and what it could hold of its own now, as far as
-    /// others leave it.
-    fn reach(&mut self, held: u64, now: u64) -> (u64, u64) {
-        self.borrow(held);
-        if now >= self.counts_from {
-            self.purse.follow(held, held, 0);
-        }
-        (self.purse.own(held), self.purse.own_reach())
-    }
-
-    /// Finds what of `held` bytes counts with the process's parent.
-    fn borrow(&mut self, held: u64) {
-        let pages = self.process.state.load(Ordering::Acquire) == state::MANAGING;
-        self.purse.borrow(self.borrowing.look(self.process, held, pages));
     }
 
     /// Who has less than this is left alone, however little there is.
@@ -581,7 +570,7 @@ impl Manager<'_> {
         self.engine.report().sample_cpu();
         let now = clock::monotonic_ns();
         self.agent.keep_watch(now);
-        self.agent.borrow(resident + kept);
+        self.agent.share_with_kin(resident + kept, now);
         // What nobody has asked for is no growth, and is nobody's to keep: it goes when others want room.
         let unseen = self.engine.unseen_bytes();
         self.agent.growth.observe(self.agent.purse.own((resident + kept).saturating_sub(unseen)), now);

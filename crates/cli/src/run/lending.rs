@@ -41,6 +41,13 @@ pub struct Lender {
     pub anon_bytes: u64,
 }
 
+/// A word that is to be put into the place of a claim.
+pub type Word = ((usize, u32), u64);
+
+/// The most that each parent lends to any, and the faults of its own up to which its copies are counted with
+/// its children.
+pub type Lent = BTreeMap<u32, Loan>;
+
 /// The books, by process.
 #[derive(Default)]
 pub struct Lending {
@@ -62,12 +69,13 @@ struct Given {
 }
 
 impl Lending {
-    /// All that have loans, with a way to look at a parent. Returns the loans that are to be changed.
+    /// All that have loans, with a way to look at a parent. Returns the loans that are to be changed, and
+    /// what each parent lends.
     pub fn look(
         &mut self,
         borrowers: &[Borrower],
         mut lender: impl FnMut(u32) -> Option<Lender>,
-    ) -> Vec<((usize, u32), u64)> {
+    ) -> (Vec<Word>, Lent) {
         let there: BTreeSet<_> = borrowers.iter().map(|borrower| (borrower.pid, borrower.claim)).collect();
         self.given.retain(|&pid, given| there.contains(&(pid, given.claim)));
         self.own_bytes.retain(|pid, _| self.given.values().any(|given| given.parent == *pid));
@@ -75,14 +83,20 @@ impl Lending {
         for borrower in borrowers {
             families.entry(borrower.parent).or_insert_with(|| (lender(borrower.parent), 0)).1 += 1;
         }
+        let mut lent = Lent::new();
         let word = |borrower: &Borrower| {
             let (lender, children) = families[&borrower.parent];
-            let word = self.loan(borrower, lender, children)?.word();
-            (word != borrower.word).then_some((borrower.claim, word))
+            let loan = self.loan(borrower, lender, children)?;
+            if let Some(lender) = lender {
+                let faults = lender.faults as u32;
+                let largest = lent.entry(borrower.parent).or_insert(Loan { pages: 0, faults });
+                largest.pages = largest.pages.max(loan.pages);
+            }
+            (loan.word() != borrower.word).then_some((borrower.claim, loan.word()))
         };
         let words = borrowers.iter().filter_map(word).collect();
         self.own_bytes.extend(borrowers.iter().map(|borrower| (borrower.pid, borrower.own_bytes)));
-        words
+        (words, lent)
     }
 
     /// Has a loan passed to another lender since this was asked last? How much is in common with that one is
@@ -161,7 +175,7 @@ mod tests {
 
     /// Pages that are lent to each after a look, in MiB.
     fn lent(lending: &mut Lending, children: &mut [Borrower], now: Option<Lender>) -> Vec<u64> {
-        for (claim, word) in lending.look(children, |_| now) {
+        for (claim, word) in lending.look(children, |_| now).0 {
             children.iter_mut().find(|child| child.claim == claim).unwrap().word = word;
         }
         let pages = |child: &Borrower| Loan::of(child.word).map_or(0, |loan| loan.pages);
@@ -181,6 +195,17 @@ mod tests {
         children[0].word = Loan { pages: 30 * 256, faults: 77 }.word();
         assert_eq!(lent(&mut lending, &mut children[..1], Some(parent(copied(45), 30))), [25]);
         assert_eq!(Loan::of(children[0].word).unwrap().faults, 77);
+    }
+
+    /// See [`overspill_engine::purse::Purse::lend`].
+    #[test]
+    fn a_parent_is_told_the_most_that_it_lends() {
+        let (mut lending, children) = (Lending::default(), [child(6, 60 * 256), child(7, 20 * 256)]);
+        let (_, lent) = lending.look(&children, |_| Some(parent(9000, 60)));
+        assert_eq!(lent, Lent::from([(5, Loan { pages: 60 * 256, faults: 9000 })]));
+        let (_, lent) = lending.look(&children, |_| Some(parent(9000 + 20 * FAULTS_A_MIB, 60)));
+        assert_eq!(lent[&5], Loan { pages: 50 * 256, faults: 9000 + 20 * 256 }, "these are counted by now");
+        assert!(lending.look(&children, |_| None).1.is_empty());
     }
 
     #[test]

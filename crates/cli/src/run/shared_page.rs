@@ -23,6 +23,7 @@ use overspill_engine::trace;
 use overspill_sys::procfs;
 
 use super::descendants::Look;
+use super::lending::Lent;
 use crate::histogram::Histogram;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
@@ -103,6 +104,8 @@ pub struct Report {
     pub limit_bytes: u64,
     /// What its parent counts of what it holds, and what of that it has still: see [`Process`].
     pub loan: u64,
+    /// What it lends: see there.
+    pub lent: u64,
     /// See there.
     pub borrowed_bytes: u64,
     /// A thread of it waits for the process's turn, which it has not before then.
@@ -451,6 +454,17 @@ impl SharedPage {
         self.put_to(claim, offset_of!(Process, loan), &word.to_ne_bytes())
     }
 
+    /// What each process lends to its children, if anything.
+    pub fn note_lent(&self, managed: &[Report], lent: &Lent) -> io::Result<()> {
+        for report in managed {
+            let word = lent.get(&report.pid).map_or(0, |loan| loan.word());
+            if word != report.lent {
+                self.put_to(report.claim(), offset_of!(Process, lent), &word.to_ne_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
     /// A process has no turn until then, on the monotonic clock; 0: it has.
     pub fn hold(&self, claim: (usize, u32), until_ns: u64) -> io::Result<()> {
         self.put_to(claim, offset_of!(Process, held_until_ns), &until_ns.to_ne_bytes())
@@ -553,6 +567,7 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         program_stamp: fields.u64(offset_of!(Process, program_stamp)),
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         loan: fields.u64(offset_of!(Process, loan)),
+        lent: fields.u64(offset_of!(Process, lent)),
         borrowed_bytes: fields.u64(offset_of!(Process, borrowed_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
         held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),

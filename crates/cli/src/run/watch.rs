@@ -549,9 +549,11 @@ impl Watcher {
             Borrower { pid, claim: report.claim(), parent, word, own_bytes }
         };
         let borrowers: Vec<Borrower> = borrowers(looks, managed).map(borrower).collect();
-        for (claim, word) in self.lending.look(&borrowers, |pid| lender(looks, pid)) {
+        let (words, lent) = self.lending.look(&borrowers, |pid| lender(looks, pid));
+        for (claim, word) in words {
             self.page.lend(claim, word)?;
         }
+        self.page.note_lent(managed, &lent)?;
         self.has_passed |= self.lending.take_passed();
         self.renew(looks, managed, &borrowers)?;
         self.is_tight = self.worth_renewing(looks, managed) && self.page.free_bytes()? < self.tight_bytes();

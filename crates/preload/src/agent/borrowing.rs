@@ -1,8 +1,7 @@
 //! What a child of fork still holds as its parent does, so that it counts once: without a walk.
 //!
-//! All that it held when it was born. A store makes a copy, and that is a fault: so for each fault it
-//! has a page less at most, but for faults by which it grew, were it freed again. What its parent does
-//! the launcher sees, and lends less then. When the parent has ended, what it had of its own parent's the
+//! All that it held when it was born, but for what it has copied. What its parent does the launcher sees,
+//! and lends less then. When the parent has ended, what it had of its own parent's the
 //! child has in common with that one. When no ancestor is left the child has everything by itself.
 
 use core::sync::atomic::Ordering;
@@ -10,10 +9,8 @@ use core::sync::atomic::Ordering;
 use overspill_engine::shared::{Loan, Process};
 use overspill_sys::{PAGE_SIZE, mem};
 
+use super::copies::Copies;
 use super::has_elder;
-
-/// Who holds so much less has freed some. The kernel's own figure goes up and down by less.
-const FREED_BYTES: u64 = 1 << 20;
 
 /// The books.
 #[derive(Default)]
@@ -35,17 +32,10 @@ struct Kin {
 
 /// When a loan was first seen.
 struct Since {
-    faults: u32,
-    /// What was held then, or after much was freed; the most since; and by how much it had grown before
-    /// that was freed.
-    held: u64,
-    high: u64,
-    grown: u64,
+    copies: Copies,
     parent: u32,
     /// What is freed is borrowed no more, whatever comes in its place: no more pages than were left.
     left: u64,
-    /// The most pages that were copied by any look.
-    copies: u64,
     /// The most pages that were lent, or that it had untouched of what was lent before.
     lent: u64,
 }
@@ -62,7 +52,7 @@ impl Since {
 
     /// Pages that it has as they were lent, if others do.
     fn untouched(&self) -> u64 {
-        self.left.min(self.lent.saturating_sub(self.copies))
+        self.left.min(self.lent.saturating_sub(self.copies.pages()))
     }
 }
 
@@ -93,32 +83,18 @@ impl Borrowing {
 
     fn borrowed(&mut self, loan: Loan, held: u64, pages: bool, faults: u32, kin: Kin) -> u64 {
         let Kin { parent, has_elder } = kin;
-        if self.since.as_ref().is_none_or(|since| since.faults != loan.faults) {
+        if self.since.as_ref().is_none_or(|since| !since.copies.is_since(loan.faults)) {
             let lent = self.since.as_ref().map_or(0, Since::untouched);
-            self.since = Some(Since {
-                faults: loan.faults,
-                held,
-                high: held,
-                grown: 0,
-                parent,
-                left: u64::MAX,
-                copies: 0,
-                lent,
-            });
+            let copies = Copies::since(loan.faults, held);
+            self.since = Some(Since { copies, parent, left: u64::MAX, lent });
         }
         let since = self.since.as_mut().expect("it was just made");
         since.lent = since.lent.max(u64::from(loan.pages));
-        since.high = since.high.max(held);
-        if !pages && held + FREED_BYTES < since.high {
-            since.grown += since.high - since.held;
-            (since.held, since.high) = (held, held);
+        if since.copies.look(held, pages, faults) {
             since.left = since.left.min(held / PAGE_SIZE as u64);
         }
-        let growth = (since.grown + held.saturating_sub(since.held)) / PAGE_SIZE as u64;
-        let copies = u64::from(faults.wrapping_sub(loan.faults)).saturating_sub(growth);
-        since.copies = since.copies.max(copies);
         let is_orphan = parent != since.parent && !has_elder;
-        let pages = if is_orphan { 0 } else { u64::from(loan.pages).saturating_sub(since.copies) };
+        let pages = if is_orphan { 0 } else { u64::from(loan.pages).saturating_sub(since.copies.pages()) };
         (pages.min(since.left) * PAGE_SIZE as u64).min(held)
     }
 }

@@ -1,4 +1,5 @@
-//! Stores of a copy of its parent wait while there is no room for what they would copy.
+//! Stores of a copy of its parent, or of who has made one, wait while there is no room for what they would
+//! copy.
 //!
 //! *The story:* four workers stored to all that they had inherited, at the speed of memory. Each store
 //! made a copy, of which nobody was told, while their agents had all of it to page out.
@@ -16,6 +17,8 @@ const AGAIN_NS: u64 = 50_000_000;
 const ALL_NS: u64 = 5_000_000_000;
 /// Too much is so much of the budget then.
 const AGAIN_SHARE: u64 = 128;
+/// Who forks again has as much again, but no more than this part of the time between.
+const FORKS_SHARE: u64 = 4;
 /// In between the program has run for so long, or so much time has passed: who got a page can use it.
 const RUN_NS: u64 = 50_000;
 const OPEN_NS: u64 = 10_000_000;
@@ -41,6 +44,8 @@ pub(super) struct Halt {
     left_ns: u64,
     /// So much processor time it took to hold them last.
     took_ns: u64,
+    /// When it was seen last that it had forked, if it had.
+    forked: Option<u64>,
 }
 
 impl Halt {
@@ -50,7 +55,14 @@ impl Halt {
             true => State::Wanted(clock::monotonic_ns() + WANTED_NS),
             false => State::Open { since: 0, ran_ns: 0 },
         };
-        Halt { state, left_ns: if inherits { ALL_NS } else { 0 }, took_ns: 0 }
+        Halt { state, left_ns: if inherits { ALL_NS } else { 0 }, took_ns: 0, forked: None }
+    }
+
+    /// It has forked: what it stores to makes copies now.
+    fn note_fork(&mut self, now: u64) {
+        let more = self.forked.map_or(ALL_NS, |before| (now - before) / FORKS_SHARE);
+        self.left_ns = self.left_ns.saturating_add(more).min(ALL_NS);
+        self.forked = Some(now);
     }
 
     /// May they be held again, of a program that has run for so long by now?
@@ -84,6 +96,9 @@ impl Halt {
 impl Manager<'_> {
     /// Holds stores that make copies, or lets them go.
     pub(super) fn halt_stores(&mut self, now: u64) {
+        if self.agent.has_forked(now) {
+            self.halt.note_fork(now);
+        }
         let is_over = self.goes_down || self.engine.frames() > self.engine.budget();
         let may_help = !self.engine.mm().is_swap_full() && !fork::is_paused();
         let is_far = self.copies_far_too_much();
@@ -134,7 +149,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn open() -> Halt {
-        Halt { state: State::Open { since: 0, ran_ns: 7 * MS }, left_ns: ALL_NS, took_ns: 0 }
+        Halt { state: State::Open { since: 0, ran_ns: 7 * MS }, ..Halt::of(true) }
     }
 
     /// See [`Halt::may_again`].
@@ -161,6 +176,18 @@ mod tests {
         halt.begin(OPEN_NS, OPEN_NS + AGAIN_NS, MS);
         halt.end(OPEN_NS + MS, 0);
         assert_eq!(halt.left_ns, ALL_NS - MS, "what was not taken is left");
+    }
+
+    #[test]
+    fn who_forks_over_and_over_is_held_for_a_part_of_the_time() {
+        let mut halt = Halt::of(false);
+        halt.note_fork(OPEN_NS);
+        assert!(halt.may_again(OPEN_NS, OPEN_NS) && halt.left_ns == ALL_NS);
+        halt.left_ns = 0;
+        for now in (OPEN_NS..OPEN_NS + 400 * MS).step_by(MS as usize) {
+            halt.note_fork(now);
+        }
+        assert!(halt.left_ns <= 100 * MS, "{}", halt.left_ns);
     }
 
     #[test]

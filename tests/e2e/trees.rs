@@ -281,8 +281,8 @@ fn readers_that_store(context: &Context) -> Outcome<Verdict> {
     Ok(within(180 * MIB, &finished, held))
 }
 
-/// *The story:* a parent stored to its 90 MiB of 101 right after a fork, at the speed of memory. Until the launcher
-/// had seen it nobody counted the copies: 157 to 182 MiB for 0.15 s.
+/// *The story:* a parent stored to its 90 MiB of 101 right after a fork, at the speed of memory. Until the
+/// launcher had seen it nobody counted the copies: 157 to 182 MiB for 0.15 s.
 fn parent_that_stores(context: &Context, children: &str) -> Outcome<Verdict> {
     let program = packages::compile(context, "parent", PARENT, &[])?;
     let name = format!("trees-parent-of-{children}");

@@ -63,6 +63,9 @@ fn headline(report: &Report) -> Vec<String> {
 fn ram(report: &Report) -> String {
     let limit = human::bytes(report.ram_bytes);
     let (peak, mean) = (human::bytes(report.resident_peak_bytes), human::bytes(report.resident_mean_bytes));
+    if report.tree_peak_bytes.max(report.resident_peak_bytes) == 0 {
+        return format!("limit {limit}; nothing was seen to be held");
+    }
     if report.programs_total <= 1 {
         return format!("limit {limit}, peak {peak}, mean {mean}");
     }
@@ -208,6 +211,18 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
         let text = self::text(&Report { pager: pager.into(), ..report() });
         let expected = "  files      managed 0 (0 B); with the kernel while they fit 1 (64.0 MiB)\n";
         assert!(text.contains(expected), "{text}");
+    }
+
+    /// *The story:* `true` held "0 B" at its peak, and "never needed more than 0 B".
+    #[test]
+    fn who_was_not_seen_to_hold_anything_is_not_said_to_hold_nothing() {
+        let mut brief = Report { tree_peak_bytes: 0, resident_peak_bytes: 0, ..report() };
+        brief.vmstat.clear();
+        brief.verdict = crate::run::verdict::judge(&brief, &crate::args::Tuning::default());
+        let text = text(&brief);
+        assert!(text.contains("limit 100.0 MiB; nothing was seen to be held\n"), "{text}");
+        assert!(text.contains("fits: it ended before any of its memory was seen\n"), "{text}");
+        assert!(text.contains("--ram 100M "), "{text}");
     }
 
     /// *The story:* on a terminal of 80 columns four lines of the summary took two each.

@@ -67,10 +67,7 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         return Some(Verdict { kind: "strict_refused", text, next: "overspill doctor".into() });
     }
     if report.strict_ended {
-        let text = format!(
-            "swap was full at {} and --strict (or --on-full kill) ended the program",
-            human::bytes(report.swap_peak_bytes)
-        );
+        let text = format!("{} and --strict (or --on-full kill) ended the program", was_full(report));
         return Some(Verdict { kind: "strict_ended", text, next: more_swap(report, tuning) });
     }
     if report.has_event("wrong_bytes") {
@@ -100,11 +97,21 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 ///
 /// *The story:* "went on above the budget, to 63.2 MiB" was told of a run in 64.
 fn full(report: &Report, tuning: &Tuning) -> String {
-    let (swap, peak) = (human::bytes(report.swap_peak_bytes), peak(report, tuning));
+    let (full, peak) = (was_full(report), peak(report, tuning));
     let held = human::bytes(peak);
     match peak > report.ram_bytes {
-        true => format!("swap was full at {swap}; went on above the budget, to {held}"),
-        false => format!("swap was full at {swap}; stayed within the budget, with {held} at most"),
+        true => format!("{full}; went on above the budget, to {held}"),
+        false => format!("{full}; stayed within the budget, with {held} at most"),
+    }
+}
+
+/// It is full as soon as it cannot take what does not fit in the budget, before anything is in it.
+///
+/// *The story:* "swap was full at 0 B".
+fn was_full(report: &Report) -> String {
+    match report.swap_peak_bytes {
+        0 => "budget and swap together were too small".into(),
+        bytes => format!("swap was full at {}", human::bytes(bytes)),
     }
 }
 
@@ -344,7 +351,7 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     } else if brief > seen {
         format!("fits: never needed more than {}, files included", human::bytes(brief))
     } else if is_brief(report) {
-        format!("fits: at most {} were seen, in {:.1} s", human::bytes(seen), report.wall_seconds)
+        format!("fits: at most {} were seen, in {}", human::bytes(seen), brief_text(report.wall_seconds))
     } else {
         format!("fits: never needed more than {}", human::bytes(seen))
     };
@@ -356,6 +363,11 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     let (ram, enough) = (report.ram_bytes, rounded(needed(report, tuning)));
     let next = if is_brief(report) || brief.max(seen) == 0 { ram } else { enough.min(ram) };
     Verdict { kind: "fits", text, next: run_line(report, tuning, next) }
+}
+
+/// *The story:* "fits: at most 500.0 KiB were seen, in 0.0 s".
+fn brief_text(seconds: f64) -> String {
+    if seconds < 0.1 { human::seconds(seconds) } else { format!("{seconds:.1} s") }
 }
 
 /// Were several processes there for so short that little was seen of what they held together? The tree is
@@ -722,6 +734,23 @@ pub mod tests {
         });
         assert_eq!(slow.kind, "works");
         assert!(slow.text.contains("some 4.2 times as slow"), "{}", slow.text);
+    }
+
+    /// See [`was_full`] and [`brief_text`].
+    #[test]
+    fn no_figure_is_told_that_says_nothing() {
+        for (ended, swap, told) in [
+            (true, 0, "budget and swap together were too small and --strict"),
+            (false, 0, "budget and swap together were too small; stayed"),
+            (false, 1, "swap was full at 1 B; stayed"),
+        ] {
+            let text = judged(|report| {
+                (report.swap_full, report.strict_ended, report.swap_peak_bytes) = (true, ended, swap);
+            })
+            .text;
+            assert!(text.starts_with(told), "{text}");
+        }
+        assert_eq!([0.04, 0.12, 2.0].map(brief_text), ["40.0 ms", "0.1 s", "2.0 s"]);
     }
 
     /// *The story:* a program that nobody pages filled its memory cgroup, above its budget, and the kernel

@@ -31,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("limits::full-tree", full_tree),
         Test::new("limits::full-in-a-group", full_in_a_group),
         Test::new("limits::share-of-a-group", share_of_a_group),
+        Test::new("limits::ended-in-a-group", ended_in_a_group),
         Test::new("limits::huge-pages", huge_pages),
         Test::new("limits::locked", locked),
         Test::new("limits::shared-unmapped", shared_unmapped),
@@ -121,6 +122,35 @@ fn share_of_a_group(context: &Context) -> Outcome {
     let (finished, _) = run("300M")?;
     let said = finished.stderr.contains("more than what this memory cgroup gives, 200.0 MiB");
     ensure!(said, "{}", finished.complain("nothing was said of 300 MiB in a group of 200"));
+    Ok(())
+}
+
+/// *The story:* a run in a budget of 200 MiB was ended, as its group gives 100. The same was proposed again.
+/// In a group below the one with the limit nothing was said of it at all.
+fn ended_in_a_group(context: &Context) -> Outcome {
+    let cgroup = MemoryCgroup::new("limits-ended", 100 * MIB)?;
+    let inner = cgroup.directory.join("inner");
+    std::fs::create_dir(&inner).map_err(|error| format!("{}: {error}", inner.display()))?;
+    let overspill = context.overspill_command().get_program().to_owned();
+    let line = "head -c 300M /dev/zero | tail -c 299M | wc -c; exit 3";
+    let run = Launch::new(context, "limits-ended", &overspill)
+        .args(["run", "--ram", "200M", "--", "sh", "-c", line])
+        .cgroup(&inner)
+        .timeout(60)
+        .run();
+    for _ in 0..100 {
+        if std::fs::remove_dir(&inner).is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let finished = run?;
+    let said = finished.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = said.contains("the kernel ended 1 process, as the memory cgroup (100.0 MiB) was full");
+    ensure!(told, "{}", finished.complain("nothing is said of who was ended"));
+    let proposed = said.split("next overspill run --ram ").nth(1).and_then(|rest| rest.split('M').next());
+    let mib: u64 = proposed.and_then(|figure| figure.parse().ok()).ok_or("nothing is proposed")?;
+    ensure!(mib < 100, "{}", finished.complain(&format!("{mib} MiB are proposed in a group of 100")));
     Ok(())
 }
 

@@ -139,6 +139,28 @@ impl Hierarchy {
     }
 }
 
+/// The group of this process, whether it has a limit or not.
+#[derive(Debug)]
+pub struct Own {
+    version: Version,
+    path: PathBuf,
+}
+
+impl Own {
+    /// It, where one can be found.
+    pub fn find() -> Option<Own> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let hierarchy = Hierarchy::find().ok()?;
+        let path = hierarchy.group(own_path(&groups, hierarchy.version)?);
+        Some(Own { version: hierarchy.version, path })
+    }
+
+    /// How many of its processes the kernel has ended for want of memory.
+    pub fn killed_count(&self) -> u64 {
+        killed_count(&self.path, self.version)
+    }
+}
+
 /// A group that has a limit, of whoever asks often what is left of it.
 #[derive(Debug)]
 pub struct Bound {
@@ -160,18 +182,13 @@ impl Bound {
 
     /// Its own limit. Above `memory.high` the kernel slows a group down until it holds less: that is no
     /// RAM to count on, either.
-    fn limit_bytes(&self) -> Option<u64> {
+    pub fn limit_bytes(&self) -> Option<u64> {
         let files: &[&str] = match self.version {
             Version::V1 => &["memory.limit_in_bytes"],
             Version::V2 => &["memory.max", "memory.high"],
         };
         let limit = files.iter().filter_map(|file| number(&self.path.join(file))).min();
         limit.filter(|&limit| limit < UNLIMITED_BYTES_MIN)
-    }
-
-    /// How many of its processes the kernel has ended for want of memory.
-    pub fn killed_count(&self) -> u64 {
-        killed_count(&self.path, self.version)
     }
 
     /// Is less than one part in `share` of it left, or will be at the next look, if it grows on as it

@@ -60,7 +60,7 @@ pub struct Args {
 
 /// Runs the program under lackey, writes its accesses, and ends as it ended.
 pub fn main(args: &Args) -> Result<u8> {
-    if let Some(code) = program::refused(&args.command[0]) {
+    if let Some(code) = program::refused(&args.command) {
         return Ok(code);
     }
     // Nothing is replaced for a run that cannot be.

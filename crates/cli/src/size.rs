@@ -37,12 +37,23 @@ impl Size {
 }
 
 /// For `--ram`: a size of at least 1 MiB.
+///
+/// *The story:* whoever wrote `--ram 64` was told that no program runs in less than 1M, and nothing of bytes.
 pub fn parse_budget(text: &str) -> Result<Size, String> {
     let size = Size::from_str(text)?;
     if let Size::Bytes(bytes) = size {
-        enough(bytes)?;
+        enough(bytes).map_err(|reason| without_unit(text).unwrap_or(reason))?;
     }
     Ok(size)
+}
+
+/// What to say of a number that is too small, if it has no unit.
+fn without_unit(text: &str) -> Option<String> {
+    let number = text.trim();
+    let is_bare = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_bare.then(|| {
+        format!("that is {number} bytes, as there is no unit: write {number}M for MiB, {number}G for GiB")
+    })
 }
 
 /// What mkswap makes at least: ten pages.
@@ -191,6 +202,20 @@ mod tests {
         assert!(parse_budget("1023K").unwrap_err().contains("less than 1M"));
         let share = parse_budget("0.001%").unwrap().bytes(24 << 30);
         assert!(enough(share).is_err() && enough(1 << 20).is_ok());
+    }
+
+    /// See [`parse_budget`].
+    #[test]
+    fn a_budget_without_a_unit_is_told_of_units() {
+        for text in ["64", "4096", "1.5"] {
+            let reason = parse_budget(text).unwrap_err();
+            assert!(
+                reason.contains(&format!("{text} bytes")) && reason.contains(&format!("{text}M")),
+                "{reason}"
+            );
+        }
+        assert!(!parse_budget("64K").unwrap_err().contains("no unit"));
+        assert_eq!(parse_budget("67108864"), Ok(Size::Bytes(64 << 20)));
     }
 
     #[test]

@@ -46,7 +46,7 @@ const SECTIONS: &[Section] = &[
         "",
         &[
             ("", "crates/cli/src/run/report.rs", "Report"),
-            ("`slowdown`", "crates/cli/src/run/report.rs", "Slowdown"),
+            ("`slowdown`", "crates/cli/src/run/slowdown.rs", "Slowdown"),
             ("`verdict`", "crates/cli/src/run/verdict.rs", "Verdict"),
             ("`scanning`", "crates/cli/src/run/scanning.rs", "Scanning"),
             (

@@ -40,6 +40,7 @@ fn what_cannot_be_run_says_so_in_one_line() {
     let cases = [
         ("no-such-program-anywhere", 127, "not found"),
         ("/no/such/program", 127, "not found"),
+        ("ls -la", 127, "write sh -c 'ls -la'"),
         (plain.to_str().unwrap(), 126, "Permission denied"),
         (scratch.0.to_str().unwrap(), 126, "cannot execute"),
         (orphan.to_str().unwrap(), 126, "/no/such/interpreter is missing"),
@@ -65,6 +66,7 @@ fn bad_input_is_one_line_and_125() {
         (&["--ram", "0", "true"], "above zero"),
         (&["--ram", "3X", "true"], "not a size"),
         (&["--ram", "10K", "true"], "less than 1M"),
+        (&["--ram", "64", "true"], "write 64M for MiB"),
         (&["--ram", "0.001%", "true"], "less than 1M"),
         (&["--ram", "1G"], "command is missing"),
         (&["true"], "--ram <SIZE> is missing"),

@@ -99,7 +99,7 @@ pub fn main(args: &CompareArgs) -> Result<u8> {
     let ways = args.measuring.ways();
     require_root_for(&ways, "compare")?;
     // Before anything is set up, so that a typing error costs nothing.
-    if let Some(code) = program::refused(&args.command[0]) {
+    if let Some(code) = program::refused(&args.command) {
         return Ok(code);
     }
     let place = place_for(&ways, &args.tuning)?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use overspill_sys::clock;
 
 use super::shared_page::SharedPage;
-use crate::cgroup::Bound;
+use crate::cgroup::{Bound, Own};
 
 /// A group is taken for full when less than this part of its limit is left.
 const LEFT_SHARE: u64 = 16;
@@ -23,21 +23,36 @@ pub struct Group {
     page: Arc<SharedPage>,
     bounds: Vec<Bound>,
     was_full: bool,
-    /// How many of the innermost one's processes the kernel had ended before.
+    /// The innermost one, limit or not, and how many of its processes the kernel had ended before.
+    innermost: Option<Own>,
     killed_before: u64,
+}
+
+/// What there is to tell of them when the run is over.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    /// The least of their limits.
+    pub limit_bytes: Option<u64>,
+    /// So many processes of the innermost group the kernel has ended for want of memory.
+    pub killed: u64,
 }
 
 impl Group {
     /// Those around this process.
     pub fn own(page: Arc<SharedPage>) -> Group {
-        let bounds = Bound::own();
-        let killed_before = bounds.first().map_or(0, Bound::killed_count);
-        Group { page, bounds, was_full: false, killed_before }
+        let innermost = Own::find();
+        let killed_before = innermost.as_ref().map_or(0, Own::killed_count);
+        Group { page, bounds: Bound::own(), was_full: false, innermost, killed_before }
     }
 
-    /// How many processes of the innermost group with a limit the kernel has ended since for want of memory.
-    pub fn killed(&self) -> u64 {
-        self.bounds.first().map_or(0, Bound::killed_count).saturating_sub(self.killed_before)
+    /// See there. Version 1 counts who is ended with the group that he was in, not with those above, one of
+    /// which may have the limit.
+    ///
+    /// *The story:* of a run in a group without a limit below one that was full nothing was told.
+    pub fn told(&self) -> Told {
+        let killed = self.innermost.as_ref().map_or(0, Own::killed_count);
+        let limit_bytes = self.bounds.iter().filter_map(Bound::limit_bytes).min();
+        Told { limit_bytes, killed: killed.saturating_sub(self.killed_before) }
     }
 
     /// Is there a limit?

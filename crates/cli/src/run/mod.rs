@@ -15,9 +15,11 @@ mod custody;
 pub mod descendants;
 mod divider;
 mod door;
+mod ending;
 mod entrance;
 mod extras;
 mod filled;
+mod first_touch;
 mod group;
 mod heritage;
 pub mod keeper;
@@ -33,6 +35,7 @@ mod room;
 mod scanning;
 pub mod shared_page;
 mod sharing;
+mod slowdown;
 mod status_line;
 mod strangers;
 mod summary;
@@ -79,7 +82,7 @@ use watch::{Options, Watch};
 pub fn main(args: &RunArgs) -> Result<u8> {
     let inherited = Inherited::note();
     let Some(program) = program::find(&args.command[0]) else {
-        say!("overspill: {}: not found", human::command(&args.command[..1]));
+        program::say_not_found(&args.command);
         return Ok(exit::NOT_FOUND);
     };
     if let Some(what) = args.tuning.on_full.filter(|&what| args.tuning.strict && what != OnFull::Kill) {

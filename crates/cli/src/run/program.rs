@@ -33,10 +33,28 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
     candidates.iter().find(executable).or(candidates.first()).cloned()
 }
 
+/// Says that the command's program is not there; of a line in one word how it can be run.
+///
+/// *The story:* `run -- 'ls -la'`: "not found", and nothing else.
+pub fn say_not_found(command: &[OsString]) {
+    let name = human::command(&command[..1]);
+    match &command[0] {
+        line if command.len() == 1 && is_line(line) => {
+            say!("overspill: {name}: not found, as it is one word; for a line of a shell write sh -c {name}");
+        }
+        _ => say!("overspill: {name}: not found"),
+    }
+}
+
+/// Several words in one, as a shell takes them?
+fn is_line(word: &OsStr) -> bool {
+    word.as_bytes().trim_ascii().iter().any(u8::is_ascii_whitespace)
+}
+
 /// The exit code where there is nothing to run, after saying so.
-pub fn refused(name: &OsStr) -> Option<u8> {
-    let Some(path) = find(name) else {
-        say!("overspill: {}: not found", human::command(&[name]));
+pub fn refused(command: &[OsString]) -> Option<u8> {
+    let Some(path) = find(&command[0]) else {
+        say_not_found(command);
         return Some(exit::NOT_FOUND);
     };
     let can = nix::unistd::access(&path, nix::unistd::AccessFlags::X_OK);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use super::filled;
 use super::report::Report;
-use super::verdict::peak;
+use super::verdict::{BOUND_BYTES, BOUND_BYTES_EACH, peak};
 use crate::args::Tuning;
 use crate::human;
 use crate::size::{BUDGET_BYTES_MIN, Size, shortest};
@@ -85,12 +85,30 @@ fn has_most(report: &Report) -> bool {
 /// *The story:* after a small program `--ram 512K` was proposed, and refused. *The other story:* the budget
 /// of the run itself was rounded, too: of what fitted in 1G, 1030M were proposed.
 pub fn run_line(report: &Report, tuning: &Tuning, ram_bytes: u64) -> String {
+    let ram_bytes = borne(report, tuning, ram_bytes);
     let is_given = ram_bytes == report.ram_bytes;
     let ram_bytes = if is_given { ram_bytes } else { rounded(ram_bytes).max(BUDGET_BYTES_MIN) };
     let mut words: Vec<OsString> = ["overspill", "run", "--ram", &shortest(ram_bytes)].map(Into::into).into();
     words.extend(tuning.to_args());
     words.push("--".into());
     human::command(&words) + " " + &report.command_line
+}
+
+/// No more than the memory cgroup around the run bears, if that is more than the run had: a run may hold
+/// some MiB above its budget. Less where the group was full with that.
+///
+/// *The story:* a run in 200M was ended by the kernel, as its group gave 100. The same was proposed again.
+fn borne(report: &Report, tuning: &Tuning, ram_bytes: u64) -> u64 {
+    let Some(limit_bytes) = report.group_limit_bytes else { return ram_bytes };
+    let above_bytes = BOUND_BYTES + report.programs_at_once * BOUND_BYTES_EACH;
+    let all = limit_bytes.saturating_sub(above_bytes) / 51 * 50;
+    let most = rounded_down(if tuning.per_process { all / report.programs_at_once.max(1) } else { all });
+    match report.oom_kills {
+        0 => ram_bytes.min(most.max(report.ram_bytes)),
+        // Something else in the group takes what it gives.
+        _ if report.ram_bytes <= most => ram_bytes.min(rounded_down(report.ram_bytes / 4 * 3)),
+        _ => ram_bytes.min(most),
+    }
 }
 
 /// Room for all that the program had, whether in RAM or out: that is known of one that went on. One
@@ -129,14 +147,22 @@ pub fn more_swap(report: &Report, tuning: &Tuning) -> String {
 /// Up to a figure that people would choose, some 2 % more: halves of a MiB, above 25 MiB whole
 /// ones, above 500 MiB tens of them, above 50 GiB whole GiB.
 pub fn rounded(bytes: u64) -> u64 {
+    let unit = unit(bytes);
+    bytes.div_ceil(unit).max(1).saturating_mul(unit)
+}
+
+fn rounded_down(bytes: u64) -> u64 {
+    bytes / unit(bytes) * unit(bytes)
+}
+
+fn unit(bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
-    let unit: u64 = match bytes / MIB {
+    match bytes / MIB {
         0..25 => MIB / 2,
         25..500 => MIB,
         500..51_200 => 10 * MIB,
         _ => 1 << 30,
-    };
-    bytes.div_ceil(unit).max(1).saturating_mul(unit)
+    }
 }
 
 #[cfg(test)]
@@ -277,6 +303,24 @@ mod tests {
         assert!(odd.starts_with("overspill run --ram 102401K "), "{odd}");
         let again = judged(|report| (report.ram_bytes, report.overlooked) = (1 << 30, true)).next;
         assert!(again.starts_with("overspill run --ram 1G "), "{again}");
+    }
+
+    /// See [`borne`].
+    #[test]
+    fn no_more_is_proposed_than_the_group_bears() {
+        let next = |ram: u64, limit: u64, kills: u64, needed: u64| {
+            judged(|report| {
+                (report.ram_bytes, report.tree_peak_bytes) = (ram << 20, 60 << 20);
+                (report.group_limit_bytes, report.oom_kills) = (Some(limit << 20), kills);
+                (report.needed_bytes, report.stalled_share) = (needed << 20, 0.2);
+            })
+            .next
+        };
+        assert!(next(200, 100, 1, 150).contains("--ram 89M "), "{}", next(200, 100, 1, 150));
+        assert!(next(60, 100, 1, 150).contains("--ram 45M "), "{}", next(60, 100, 1, 150));
+        assert!(next(60, 100, 0, 150).contains("--ram 89M "), "{}", next(60, 100, 0, 150));
+        assert!(next(95, 100, 0, 150).contains("--ram 95M "), "what it had it bore");
+        assert!(next(60, 2000, 0, 150).contains("--ram 173M "), "{}", next(60, 2000, 0, 150));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::census::{Census, Record};
 use super::others::{self, OtherRun};
 use super::scanning::Scanning;
 use super::shared_page::{LEVELS, Report as AgentReport};
+use super::slowdown::{Machine, Slowdown, waiters};
 use super::verdict::{self, Verdict};
 use super::watch::Watched;
 use crate::args::RunArgs;
@@ -64,83 +65,8 @@ const FILES_LEFT: [(&str, &str); 7] = [
 /// without being told.
 const UNSEEN_BYTES: u64 = 8 << 20;
 const UNSEEN_SHARE: u64 = 4;
-/// No slowdown is said to be larger: what is left of such a run without its waits is too little to
-/// be measured.
-pub const SLOWDOWN_MAX: f64 = 100.0;
-
-/// Of each fault so much is not in what its agent counts, which begins when the fault is read and
-/// ends when it is answered: the way into the kernel, to the agent's processor and back.
-const UNSEEN_SECONDS: f64 = 10e-6;
-
-/// Of each fault so much of the program's processor time is the fault's: in the kernel, the way there and
-/// back and interrupts for pages that leave, no more than that; and outside of it, caches that are cold
-/// afterwards. What is left of a program that crawls is no less than a share, and than its first touches.
-///
-/// *The story:* all time in the kernel was the program's own but for 10 us a fault. Objects of python in 0.9
-/// of their RAM took 37 times as long, and "2.0 to 5.2" was told.
-const FAULT_SYSTEM_SECONDS: f64 = 30e-6;
-const FAULT_USER_SECONDS: f64 = 2.5e-6;
-/// Who wakes has a processor after so long where nothing else keeps them busy.
-const FAULT_KEPT_SECONDS: f64 = 8e-6;
-const OWN_USER_SHARE: f64 = 0.33;
-const TOUCH_SECONDS: f64 = 0.5e-6;
-const PAGE_BYTES: f64 = 4096.0;
-/// Who waits for less than this share of what another one waits is taken to wait for that one.
-const WAITERS_SHARE: u64 = 3;
-/// A first thread that is blocked for longer than it waits for faults, and so much for each beside what
-/// its agent counts, waits for something else.
-const FAULT_BLOCKED_SECONDS: f64 = 25e-6;
-
-/// Bounds that are no further apart are told as one.
-const AGREEING_BOUNDS: f64 = 1.25;
-/// Of bounds further apart only the lower one is told.
-const OPEN_BOUNDS: f64 = 5.0;
 
 type Counts = BTreeMap<&'static str, u64>;
-
-/// A slowdown lies between two bounds: which of its waits a program would have spent computing,
-/// nobody can see from outside.
-#[derive(Serialize, Debug, Clone, Copy, PartialEq)]
-pub struct Slowdown {
-    /// If it would have taken as long as it did not wait.
-    pub least: f64,
-    /// If it would have taken as long as it computed; 100 stands for "or more".
-    pub most: f64,
-}
-
-impl Default for Slowdown {
-    fn default() -> Slowdown {
-        Slowdown { least: 1.0, most: 1.0 }
-    }
-}
-
-impl Slowdown {
-    /// For people: one figure where the bounds agree, else both; where they say little the lower one.
-    ///
-    /// *The story:* "1.5 to 44 times as slow" was told of a program that slept for most of its time.
-    pub fn text(self) -> String {
-        let (least, most) = (figure(self.least), figure(self.most));
-        match () {
-            () if self.is_open() => format!("{least}+"),
-            () if self.most < self.least * AGREEING_BOUNDS => most,
-            () => format!("{least} to {most}"),
-        }
-    }
-
-    /// Is it known to be at least `times`, or likely?
-    pub fn reaches(self, times: f64) -> bool {
-        if self.is_open() { self.least >= times } else { self.most >= times }
-    }
-
-    fn is_open(self) -> bool {
-        self.most >= SLOWDOWN_MAX || self.most > self.least * OPEN_BOUNDS
-    }
-}
-
-/// Two digits, which is more than is known.
-fn figure(times: f64) -> String {
-    if times < 10.0 { format!("{times:.1}") } else { format!("{times:.0}") }
-}
 
 /// A run.
 #[derive(Serialize, Debug, Default)]
@@ -224,6 +150,8 @@ pub struct Report {
     pub brief_programs_bytes: u64,
     /// Processes of its memory cgroup that the kernel ended meanwhile for want of memory.
     pub oom_kills: u64,
+    /// The limit of the memory cgroup around the run, or of one above, if there is one.
+    pub group_limit_bytes: Option<u64>,
     /// The most RAM of any kind that a process had in an instant that nobody saw; 0: what was seen
     /// explains all.
     pub unseen_peak_bytes: u64,
@@ -267,6 +195,9 @@ pub struct Report {
     pub agent_system_seconds: f64,
     /// Time in which first threads neither ran nor waited for a processor, of all processes that waited.
     pub blocked_seconds: f64,
+    /// Faults of the tree that no agent answered.
+    #[serde(skip)]
+    pub kernels_faults: u64,
     /// How many times as long it took as it would have with RAM enough, as far as waiting and
     /// processor times tell.
     pub slowdown: Slowdown,
@@ -383,7 +314,9 @@ impl Report {
             stopped_peak_bytes: census.stopped.peak_bytes,
             stopped_programs: census.stopped.programs,
             stopped_seconds: census.stopped.for_ns as f64 / 1e9,
-            oom_kills: run.watched.killed,
+            oom_kills: run.watched.group.killed,
+            group_limit_bytes: run.watched.group.limit_bytes,
+            kernels_faults: run.ended.faults_minor,
             processes: records.iter().map(process).collect(),
             ..Report::default()
         };
@@ -402,8 +335,7 @@ impl Report {
         let lives_ns = waiters(&records).map(Record::lived_ns).sum::<u64>() + census.left_out_lives_ns;
         let blocked = waiters(&records).map(Record::blocked_ns);
         report.blocked_seconds = (blocked.sum::<u64>() + census.left_out_blocked_ns) as f64 / 1e9;
-        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        report.estimate(lives_ns as f64 / 1e9, processors);
+        report.estimate(lives_ns as f64 / 1e9, Machine::here(report.is_paged()));
         report.scanning = Scanning::new(|name| report.sum(name), report.wall_seconds);
         report.judge_records(&run, &records);
         report.verdict = verdict::judge(&report, &args.tuning);
@@ -507,31 +439,6 @@ impl Report {
         self.waiting_seconds = waiting_ns as f64 / 1e9;
     }
 
-    /// What waiting cost. `lives_seconds` is how long the programs lived, together, that waited at
-    /// all: where several do side by side their waits are, too.
-    fn estimate(&mut self, lives_seconds: f64, processors: usize) {
-        let wall = self.wall_seconds;
-        let whole = lives_seconds.max(wall).max(1e-9);
-        let side_by_side = whole / wall.max(1e-9);
-        self.stalled_share = (self.stalled_seconds / whole).min(1.0);
-        let unseen = self.faults() * UNSEEN_SECONDS;
-        let waiting = ((self.waiting_seconds + unseen) / whole).min(1.0) * wall;
-        let (programs, programs_most) = self.own_seconds(lives_seconds);
-        let (programs, programs_most) = (programs / side_by_side, programs_most / side_by_side);
-        let waitless = wall - waiting;
-        let idle = self.idle_seconds(lives_seconds) / side_by_side;
-        // With RAM enough it would take no longer than without its waits, or than it computes and waits
-        // for something else, and no less than it computes. Who computes for longer than nobody waits has
-        // threads that compute while others wait: then neither holds, and it is a matter of how many
-        // processors they would share.
-        let (shortest, longest) = match programs > waitless {
-            true => (programs / processors.max(1) as f64, programs.min(wall)),
-            false => (programs, (programs_most + idle).min(waitless)),
-        };
-        let times = |alone: f64| wall.max(1e-9) / alone.max(wall / SLOWDOWN_MAX).max(1e-9);
-        self.slowdown = Slowdown { least: times(longest), most: times(shortest.min(longest)) };
-    }
-
     /// Is the processor time that of all whose waits are counted? Of those that go on it is what a last look
     /// saw, and a wait that is not over is in no sum.
     ///
@@ -539,31 +446,6 @@ impl Report {
     /// waited for 28 % of it.
     pub fn is_told_of_all(&self) -> bool {
         self.programs_left == 0
-    }
-
-    fn faults(&self) -> f64 {
-        (self.soft_faults.count + self.major_faults.count) as f64
-    }
-
-    /// What the programs would compute with RAM enough, likely; and at most, with their part of the time in
-    /// which others of the machine had the processors.
-    fn own_seconds(&self, lives_seconds: f64) -> (f64, f64) {
-        let faults = self.faults();
-        let agents_user = self.agent_seconds - self.agent_system_seconds;
-        let user = (self.user_seconds - agents_user).max(0.0);
-        let system = (self.system_seconds - self.agent_system_seconds).max(0.0);
-        let touches = self.needed_bytes as f64 / PAGE_BYTES * TOUCH_SECONDS;
-        let own_user = (user - faults * FAULT_USER_SECONDS).max(user * OWN_USER_SHARE);
-        let own = own_user + (system - faults * FAULT_SYSTEM_SECONDS).max(touches.min(system));
-        let all = self.user_seconds + self.system_seconds - self.agent_seconds;
-        let kept = lives_seconds - self.blocked_seconds - all - faults * FAULT_KEPT_SECONDS;
-        (own, own + kept.max(0.0) * (own / all.max(1e-9)).min(1.0))
-    }
-
-    /// How long programs waited for something else than pages, and the time in which none lived that waits.
-    fn idle_seconds(&self, lives_seconds: f64) -> f64 {
-        let others = self.blocked_seconds - self.waiting_seconds - self.faults() * FAULT_BLOCKED_SECONDS;
-        others.max(0.0) + (self.wall_seconds - lives_seconds).max(0.0)
     }
 
     /// A sum by its name; 0 when no process reported.
@@ -594,15 +476,6 @@ impl Report {
     pub fn has_event(&self, name: &str) -> bool {
         self.processes.iter().any(|process| process.events.contains(&name))
     }
-}
-
-/// Those that waited for their agents, beside who waited longest: not who waits for them.
-///
-/// *The story:* perf waited for 15 ms, and for its program to end. Halves were made of all times, as if both
-/// had worked side by side, and "1.3 to 45 times" was told of what took 3.6 times as long.
-fn waiters(records: &[Record]) -> impl Iterator<Item = &Record> {
-    let longest = records.iter().map(Record::waited_ns).max().unwrap_or(0);
-    records.iter().filter(move |record| record.waited_ns() > longest / WAITERS_SHARE)
 }
 
 /// What `--strict` does not allow: for that the run was ended, or it was over before.
@@ -675,20 +548,6 @@ fn names(bits: u32, names: &[(u32, &'static str)]) -> Vec<&'static str> {
 mod tests {
     use super::*;
 
-    /// Of one whose first thread is blocked for all the time but that in which it computes.
-    fn slowdown(wall: f64, waiting: f64, agent: f64, programs: f64) -> Slowdown {
-        let mut report = Report {
-            wall_seconds: wall,
-            waiting_seconds: waiting,
-            agent_seconds: agent,
-            user_seconds: programs + agent,
-            blocked_seconds: wall - programs,
-            ..Report::default()
-        };
-        report.estimate(wall, 2);
-        report.slowdown
-    }
-
     /// *The story:* from the 4097th program on those that were managed were left out, and nobody was told.
     #[test]
     fn programs_that_are_left_out_are_counted() {
@@ -703,8 +562,13 @@ mod tests {
         let status = Status::Exited(0);
         let (user, system) = Default::default();
         let ended = Ended { status, user, system, faults_minor: 0, faults_major: 0, resident_peak_bytes: 0 };
-        let watched =
-            Watched { census, orphans: Default::default(), refused: None, overlooks: false, killed: 0 };
+        let watched = Watched {
+            census,
+            orphans: Default::default(),
+            refused: None,
+            overlooks: false,
+            group: Default::default(),
+        };
         let run = Run {
             args: &args,
             ram_bytes: 20 << 20,
@@ -720,75 +584,5 @@ mod tests {
         let listed = report["processes"].as_array().unwrap().len() as u64;
         assert!(left_out > 0, "{listed} are listed");
         assert_eq!((listed + left_out, &report["programs_total"]), (PROGRAMS.into(), &PROGRAMS.into()));
-    }
-
-    #[test]
-    fn waits_are_all_that_is_lost_where_the_program_computes_for_the_rest() {
-        let all = slowdown(10.0, 5.0, 4.0, 5.0);
-        assert_eq!(all, Slowdown { least: 2.0, most: 2.0 });
-        assert_eq!(all.text(), "2.0");
-    }
-
-    /// *The story:* eight threads of which one always waited while others computed were said to be
-    /// 100 times as slow, others 20.5 times; without overspill they took 2.8 and 3.5 times less.
-    #[test]
-    fn threads_that_compute_while_others_wait_are_not_hundred_times_as_slow() {
-        let threads = slowdown(6.0, 5.9, 4.0, 2.0);
-        assert_eq!(threads, Slowdown { least: 3.0, most: 6.0 });
-        assert_eq!(threads.text(), "3.0 to 6.0");
-    }
-
-    /// *The story:* objects of python in 0.9 of their RAM took 37 times as long, and "2.0 to 5.2" was told: time
-    /// in the kernel held the faults, and what others had of the processors was the program's own. These
-    /// are figures of such a run, of 32 times, where nothing else ran.
-    #[test]
-    fn what_faults_take_of_the_programs_time_is_not_its_own() {
-        let soft_faults = Latency { count: 381_741, ..Latency::default() };
-        let mut report = Report {
-            wall_seconds: 21.65,
-            waiting_seconds: 12.18,
-            blocked_seconds: 15.52,
-            user_seconds: 8.242,
-            system_seconds: 11.663,
-            agent_seconds: 16.75,
-            agent_system_seconds: 10.206,
-            soft_faults,
-            ..Report::default()
-        };
-        let told = |report: &mut Report| {
-            report.estimate(report.wall_seconds, 2);
-            report.slowdown
-        };
-        let busy = told(&mut report);
-        assert!(busy.least > 24.0 && busy.most < 40.0, "{busy:?}");
-        // The same beside a minute of sleep is hardly slower.
-        (report.wall_seconds, report.blocked_seconds) = (81.65, 75.52);
-        let sleeper = told(&mut report);
-        assert!(sleeper.least > 1.1 && sleeper.least < 1.6, "{sleeper:?}");
-    }
-
-    /// See [`waiters`].
-    #[test]
-    fn who_waits_for_another_program_does_not_wait_beside_it() {
-        let waits = |pid: u32, ns: u64| {
-            let mut agent = AgentReport { state: state::MANAGING, ..AgentReport::empty(0, 1, pid, 30) };
-            agent.counters.iter_mut().filter(|(name, _)| *name == "waiting_ns").for_each(|one| one.1 = ns);
-            let mut census = super::super::census::Census::default();
-            census.keep(agent);
-            census.finish().remove(0)
-        };
-        let records = [waits(5, 15), waits(6, 763), waits(7, 600), waits(8, 0)];
-        assert_eq!(waiters(&records).map(|record| record.pid).collect::<Vec<_>>(), [6, 7]);
-        assert_eq!(waiters(&[waits(8, 0)]).count(), 0);
-    }
-
-    /// *The story:* sqlite3 in 5 MiB was "100.00" times as slow, and 28 times in truth.
-    #[test]
-    fn what_cannot_be_known_is_a_range_or_open() {
-        assert_eq!(slowdown(15.0, 10.0, 9.0, 1.5).text(), "3.0 to 10");
-        assert_eq!(slowdown(5.0, 4.5, 5.0, 0.0).text(), "10+");
-        let sleeper = Slowdown { least: 1.5, most: 44.0 };
-        assert!(sleeper.text() == "1.5+" && sleeper.reaches(1.4) && !sleeper.reaches(1.6));
-        assert_eq!(slowdown(0.0, 0.0, 0.0, 0.0).text(), "1.0");
     }
 }

@@ -60,17 +60,34 @@ fn headline(report: &Report) -> Vec<String> {
     vec![format!("overspill: {command}{ended}"), row("processor", &processor)]
 }
 
+/// What was held, shared memory included.
+///
+/// *The story:* of a program alone its own was told: "peak 216.0 KiB", where it held 100 MiB of shared memory.
+/// *The other story:* `true` held "0 B" at its peak.
 fn ram(report: &Report) -> String {
     let limit = human::bytes(report.ram_bytes);
-    let (peak, mean) = (human::bytes(report.resident_peak_bytes), human::bytes(report.resident_mean_bytes));
-    if report.programs_total <= 1 {
-        return format!("limit {limit}, peak {peak}, mean {mean}");
+    let peak = report.tree_peak_bytes.max(report.resident_peak_bytes);
+    if peak == 0 {
+        return format!("limit {limit}; nothing was seen to be held");
     }
-    let (tree, count) = (human::bytes(report.tree_peak_bytes), human::count(report.programs_total));
+    if report.programs_total <= 1 {
+        let is_all = report.tree_peak_shmem_bytes == 0;
+        let mean = if is_all { report.resident_mean_bytes } else { report.tree_mean_bytes };
+        return format!("limit {limit}, peak {}, mean {}", human::bytes(peak), human::bytes(mean));
+    }
+    let count = human::count(report.programs_total);
     format!(
-        "limit {limit}, peak {tree} (the largest of {count} programs {peak}), mean {}",
+        "limit {limit}, peak {} (the largest of {count} programs {}), mean {}",
+        human::bytes(report.tree_peak_bytes),
+        human::bytes(largest(report)),
         human::bytes(report.tree_mean_bytes)
     )
+}
+
+/// The most that a program held. Its peaks of both kinds may have been at different times.
+fn largest(report: &Report) -> u64 {
+    let held = report.processes.iter().map(|process| process.peak_bytes + process.shmem_peak_bytes).max();
+    held.unwrap_or(0).min(report.tree_peak_bytes).max(report.resident_peak_bytes)
 }
 
 fn stalled(report: &Report) -> String {
@@ -208,6 +225,34 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
         let text = self::text(&Report { pager: pager.into(), ..report() });
         let expected = "  files      managed 0 (0 B); with the kernel while they fit 1 (64.0 MiB)\n";
         assert!(text.contains(expected), "{text}");
+    }
+
+    /// See [`ram`].
+    #[test]
+    fn shared_memory_is_in_the_peak() {
+        let shared = Report {
+            resident_peak_bytes: 216 << 10,
+            resident_mean_bytes: 216 << 10,
+            tree_peak_bytes: 100 << 20,
+            tree_peak_shmem_bytes: 99 << 20,
+            tree_mean_bytes: 60 << 20,
+            programs_total: 1,
+            ..report()
+        };
+        let text = text(&shared);
+        assert!(text.contains("limit 100.0 MiB, peak 100.0 MiB, mean 60.0 MiB\n"), "{text}");
+    }
+
+    /// *The story:* `true` held "0 B" at its peak, and "never needed more than 0 B".
+    #[test]
+    fn who_was_not_seen_to_hold_anything_is_not_said_to_hold_nothing() {
+        let mut brief = Report { tree_peak_bytes: 0, resident_peak_bytes: 0, ..report() };
+        brief.vmstat.clear();
+        brief.verdict = crate::run::verdict::judge(&brief, &crate::args::Tuning::default());
+        let text = text(&brief);
+        assert!(text.contains("limit 100.0 MiB; nothing was seen to be held\n"), "{text}");
+        assert!(text.contains("fits: it ended before any of its memory was seen\n"), "{text}");
+        assert!(text.contains("--ram 100M "), "{text}");
     }
 
     /// *The story:* on a terminal of 80 columns four lines of the summary took two each.

@@ -3,12 +3,12 @@
 
 use serde::Serialize;
 
+use super::ending::{by_kernel, killed};
 use super::filled;
 use super::proposal::{is_upper_bound, more_swap, needed, needed_most, rounded, run_line};
 use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
-use crate::os::child::signal_name;
 
 /// The kind of a run that need not have more.
 const COMFORTABLE: &str = "comfortable";
@@ -24,15 +24,12 @@ const BRIEF_SHARE: u64 = 8;
 /// What stopped processes keep is told from this part of the budget on, if they were for so long.
 const STOPPED_SHARE: u64 = 8;
 const STOPPED_SECONDS: f64 = 0.5;
-/// Shells tell of a signal by this and its number.
-const SHELLS_SIGNAL: i32 = 128;
-const SIGNALS: i32 = 64;
 /// From this slowdown on it is said.
 const SLOWDOWN_WORTH_SAYING: f64 = 1.1;
 /// An agent's books come on top of the budget up to this share of it.
 const BOOKS_SHARE: u64 = 64;
 /// The bound on what a tree that pages holds: its budget, 2 %, and these, in all and for each program.
-const BOUND_BYTES: u64 = 8 << 20;
+pub const BOUND_BYTES: u64 = 8 << 20;
 pub const BOUND_BYTES_EACH: u64 = 1 << 20;
 /// What cannot be paged is told where it leaves less than this share of the budget.
 const UNPAGED_SHARE: u64 = 8;
@@ -52,8 +49,12 @@ pub struct Verdict {
 
 /// Judges a report that is complete but for its verdict.
 pub fn judge(report: &Report, tuning: &Tuning) -> Verdict {
-    let lost = || lost(report, tuning);
-    lost()
+    let and_ended = |verdict: Verdict| match by_kernel(report) {
+        Some(how) => Verdict { text: format!("{}; {how}", verdict.text), ..verdict },
+        None => verdict,
+    };
+    lost(report, tuning)
+        .map(and_ended)
         .or_else(|| excess(report, tuning))
         .or_else(|| doubt(report, tuning))
         .unwrap_or_else(|| praise(report, tuning))
@@ -66,10 +67,7 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         return Some(Verdict { kind: "strict_refused", text, next: "overspill doctor".into() });
     }
     if report.strict_ended {
-        let text = format!(
-            "swap was full at {} and --strict (or --on-full kill) ended the program",
-            human::bytes(report.swap_peak_bytes)
-        );
+        let text = format!("{} and --strict (or --on-full kill) ended the program", was_full(report));
         return Some(Verdict { kind: "strict_ended", text, next: more_swap(report, tuning) });
     }
     if report.has_event("wrong_bytes") {
@@ -99,11 +97,21 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 ///
 /// *The story:* "went on above the budget, to 63.2 MiB" was told of a run in 64.
 fn full(report: &Report, tuning: &Tuning) -> String {
-    let (swap, peak) = (human::bytes(report.swap_peak_bytes), peak(report, tuning));
+    let (full, peak) = (was_full(report), peak(report, tuning));
     let held = human::bytes(peak);
     match peak > report.ram_bytes {
-        true => format!("swap was full at {swap}; went on above the budget, to {held}"),
-        false => format!("swap was full at {swap}; stayed within the budget, with {held} at most"),
+        true => format!("{full}; went on above the budget, to {held}"),
+        false => format!("{full}; stayed within the budget, with {held} at most"),
+    }
+}
+
+/// It is full as soon as it cannot take what does not fit in the budget, before anything is in it.
+///
+/// *The story:* "swap was full at 0 B".
+fn was_full(report: &Report) -> String {
+    match report.swap_peak_bytes {
+        0 => "budget and swap together were too small".into(),
+        bytes => format!("swap was full at {}", human::bytes(bytes)),
     }
 }
 
@@ -145,11 +153,17 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     // Less than was held would not do.
     let most = if is_above { peak } else { report.unseen_peak_bytes };
     let pace = Pace::of(report, tuning).map(|pace| Pace { enough: pace.enough.max(rounded(most)), ..pace });
+    let ended = killed(report);
     let got_on = |mut text: String| {
-        text.extend(pace.iter().map(|pace| format!("; {}", pace.text())));
+        text.extend(ended.iter().map(|how| format!("; {how}")));
+        let was_ended = ended.is_some();
+        text.extend(pace.iter().map(|pace| format!("; {}", pace.told(report, was_ended))));
         text
     };
-    let next = run_line(report, tuning, pace.as_ref().map_or(most, |pace| pace.enough));
+    let next = match report.oom_kills > 0 && report.unmanaged_reason.is_some() {
+        true => "overspill doctor".into(), // no budget would have kept it from that
+        false => run_line(report, tuning, pace.as_ref().map_or(most, |pace| pace.enough)),
+    };
     if is_above {
         let held = human::bytes(peak);
         let mut text = format!("went above the budget, to {held}");
@@ -230,11 +244,7 @@ fn doubt(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let seen = if is_end(kind) { "until then" } else { "were seen" };
     let mut text = format!("{}; {held} at most {seen}", texts.join("; "));
     let pace = Pace::of(report, tuning);
-    if let Some(pace) = &pace {
-        // It may come to need more than it did.
-        let needed = || format!("{}; {} were needed by then", pace.waited, human::bytes(report.needed_bytes));
-        text.push_str(&format!("; {}", if was_ended { needed() } else { pace.text() }));
-    }
+    text.extend(pace.iter().map(|pace| format!("; {}", pace.told(report, was_ended))));
     let needs_more = |pace: &Pace| pace.kind != COMFORTABLE || report.needed_bytes > report.ram_bytes;
     let ram_bytes = pace.filter(needs_more).map_or(report.ram_bytes, |pace| pace.enough);
     let next = if is_unmanaged { "overspill doctor".into() } else { run_line(report, tuning, ram_bytes) };
@@ -246,26 +256,6 @@ fn of_other_runs(report: &Report) -> Option<String> {
     let (some, all) = (report.programs_of_other_runs, report.programs_total);
     let verb = if some == 1 { "was" } else { "were" };
     report.other_runs.as_ref().map(|runs| format!("{some} of {all} programs {verb} managed by {runs}"))
-}
-
-/// Was the command ended, or somebody whose end it tells, as shells do (128 and the signal's number)?
-///
-/// *The story:* `sh -c './prog; exit $?'`, where prog was killed, and whatever the kernel ended in a full
-/// memory cgroup: "fits".
-fn killed(report: &Report) -> Option<String> {
-    let status = report.status().text();
-    let told = report.exit_code.and_then(|code| code.checked_sub(SHELLS_SIGNAL));
-    let mut texts = Vec::new();
-    if report.signal.is_some() {
-        texts.push(format!("{status} before it was done"));
-    } else if let Some(signal) = told.filter(|signal| (1..=SIGNALS).contains(signal)) {
-        texts.push(format!("{status}, as after {}, before it was done", signal_name(signal)));
-    }
-    if report.oom_kills > 0 {
-        let (kills, ended) = (report.oom_kills, if report.oom_kills == 1 { "process" } else { "processes" });
-        texts.push(format!("the kernel ended {kills} {ended}, as the memory cgroup was full"));
-    }
-    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 /// What processes held that were stopped, where that was much of the budget and lasted.
@@ -316,8 +306,23 @@ impl Pace {
         Some(Pace { kind, waited, enough: rounded(needed(report, tuning)), bound })
     }
 
-    fn text(&self) -> String {
-        format!("{}; {}{} would avoid that", self.waited, self.bound, human::bytes(self.enough))
+    fn text(&self, report: &Report) -> String {
+        let gives = self.lacking(report).unwrap_or_default();
+        format!("{}; {}{} would avoid that{gives}", self.waited, self.bound, human::bytes(self.enough))
+    }
+
+    /// The same of a run that may have been ended: it may come to need more than it did.
+    fn told(&self, report: &Report, was_ended: bool) -> String {
+        match was_ended {
+            true => format!("{}; {} were needed by then", self.waited, human::bytes(report.needed_bytes)),
+            false => self.text(report),
+        }
+    }
+
+    /// What there is, if it is less than would be enough.
+    fn lacking(&self, report: &Report) -> Option<String> {
+        let limit = report.group_limit_bytes.filter(|&limit| limit < self.enough)?;
+        Some(format!(", and the memory cgroup gives {}", human::bytes(limit)))
     }
 }
 
@@ -333,14 +338,20 @@ fn is_lower_bound(report: &Report) -> bool {
 /// All was seen, and all was kept.
 fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     if let Some(pace) = Pace::of(report, tuning) {
-        return Verdict { kind: pace.kind, text: pace.text(), next: run_line(report, tuning, pace.enough) };
+        return Verdict {
+            kind: pace.kind,
+            text: pace.text(report),
+            next: run_line(report, tuning, pace.enough),
+        };
     }
     // What only the kernel has seen of it may be files, or shared memory: that is not known.
     let (seen, brief) = (filled::seen_bytes(report, tuning), report.brief_peak_bytes);
-    let mut text = if brief > seen {
+    let mut text = if brief.max(seen) == 0 {
+        "fits: it ended before any of its memory was seen".into()
+    } else if brief > seen {
         format!("fits: never needed more than {}, files included", human::bytes(brief))
     } else if is_brief(report) {
-        format!("fits: at most {} were seen, in {:.1} s", human::bytes(seen), report.wall_seconds)
+        format!("fits: at most {} were seen, in {}", human::bytes(seen), brief_text(report.wall_seconds))
     } else {
         format!("fits: never needed more than {}", human::bytes(seen))
     };
@@ -350,8 +361,13 @@ fn praise(report: &Report, tuning: &Tuning) -> Verdict {
     }
     text.push_str(&filled::told(report));
     let (ram, enough) = (report.ram_bytes, rounded(needed(report, tuning)));
-    let next = if is_brief(report) { ram } else { enough.min(ram) };
+    let next = if is_brief(report) || brief.max(seen) == 0 { ram } else { enough.min(ram) };
     Verdict { kind: "fits", text, next: run_line(report, tuning, next) }
+}
+
+/// *The story:* "fits: at most 500.0 KiB were seen, in 0.0 s".
+fn brief_text(seconds: f64) -> String {
+    if seconds < 0.1 { human::seconds(seconds) } else { format!("{seconds:.1} s") }
 }
 
 /// Were several processes there for so short that little was seen of what they held together? The tree is
@@ -372,7 +388,7 @@ fn is_brief(report: &Report) -> bool {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::run::report::Slowdown;
+    use crate::run::slowdown::Slowdown;
 
     pub fn report() -> Report {
         Report {
@@ -520,12 +536,12 @@ pub mod tests {
             judged(|report| {
                 small(report);
                 (report.exit_code, report.oom_kills) = (Some(code), kills);
+                report.group_limit_bytes = Some(64 << 20);
             })
         };
         assert!(status(137, 0).text.starts_with("exit 137, as after SIGKILL, before it was done; 1.0 MiB"));
-        assert!(
-            status(1, 2).text.starts_with("the kernel ended 2 processes, as the memory cgroup was full; ")
-        );
+        let full = "the kernel ended 2 processes, as the memory cgroup (64.0 MiB) was full; ";
+        assert!(status(1, 2).text.starts_with(full));
         assert_eq!([status(137, 0).kind, status(0, 1).kind], ["killed"; 2]);
         assert_eq!([1, 127, 128, 255].map(|code| status(code, 0).kind), ["fits"; 4]);
         let left = |report: &mut Report| {
@@ -718,6 +734,50 @@ pub mod tests {
         });
         assert_eq!(slow.kind, "works");
         assert!(slow.text.contains("some 4.2 times as slow"), "{}", slow.text);
+    }
+
+    /// See [`was_full`] and [`brief_text`].
+    #[test]
+    fn no_figure_is_told_that_says_nothing() {
+        for (ended, swap, told) in [
+            (true, 0, "budget and swap together were too small and --strict"),
+            (false, 0, "budget and swap together were too small; stayed"),
+            (false, 1, "swap was full at 1 B; stayed"),
+        ] {
+            let text = judged(|report| {
+                (report.swap_full, report.strict_ended, report.swap_peak_bytes) = (true, ended, swap);
+            })
+            .text;
+            assert!(text.starts_with(told), "{text}");
+        }
+        assert_eq!([0.04, 0.12, 2.0].map(brief_text), ["40.0 ms", "0.1 s", "2.0 s"]);
+    }
+
+    /// *The story:* a program that nobody pages filled its memory cgroup, above its budget, and the kernel
+    /// ended it: "went above the budget", and no word of its end.
+    #[test]
+    fn an_excess_does_not_hide_who_was_ended() {
+        let ended = |report: &mut Report| {
+            (report.oom_kills, report.signal, report.exit_code) = (1, Some(9), None);
+            report.group_limit_bytes = Some(150 << 20);
+        };
+        let above = judged(|report| {
+            ended(report);
+            (report.ram_bytes, report.tree_peak_bytes) = (50 << 20, 140 << 20);
+        });
+        let how = "killed by SIGKILL before it was done; the kernel ended 1 process, as the memory cgroup \
+                   (150.0 MiB) was full";
+        assert!(above.kind == "exceeded" && above.text.contains(how), "{above:?}");
+        assert!(above.text.ends_with("330.0 MiB were needed by then"), "{above:?}");
+        let full = judged(|report| {
+            ended(report);
+            report.swap_full = true;
+        });
+        assert!(full.kind == "swap_full" && full.text.contains("the kernel ended 1 process"), "{full:?}");
+        let slow = judged(|report| {
+            (report.group_limit_bytes, report.stalled_share) = (Some(150 << 20), 0.2);
+        });
+        assert!(slow.text.ends_with("would avoid that, and the memory cgroup gives 150.0 MiB"), "{slow:?}");
     }
 
     /// See [`stopped`].

@@ -75,8 +75,8 @@ pub struct Watched {
     pub refused: Option<String>,
     /// There may have been processes that could not be looked at.
     pub overlooks: bool,
-    /// So many processes of its memory cgroup the kernel has ended.
-    pub killed: u64,
+    /// What its memory cgroup gives, and whom the kernel has ended in it.
+    pub group: group::Told,
 }
 
 /// What it has to know.
@@ -224,8 +224,8 @@ impl Watcher {
             self.end_all();
         }
         let (overlooks, orphans) = (self.descendants.overlooks(), self.descendants.used_at_end());
-        let killed = self.group.killed();
-        Watched { census: self.census, orphans, refused: self.refused, overlooks, killed }
+        let group = self.group.told();
+        Watched { census: self.census, orphans, refused: self.refused, overlooks, group }
     }
 
     /// Gives those a moment that end because the command has. It is short where nobody is left.

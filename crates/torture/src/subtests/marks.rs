@@ -253,7 +253,7 @@ fn without_what_is_marked(memory: &Memory, what: &str) -> Outcome {
     mapped_files::check_all(memory, what)
 }
 
-/// `file-advised`: what else is said of pages of a mapped file stays said, whatever has become of the mapping.
+/// `file-advised`: what else is said of pages of a mapped file stays said, whatever becomes of the mapping.
 ///
 /// *The story:* the kernel had the mapping again, as above, and what was marked MADV_DONTDUMP was in core
 /// dumps from then on. The kernel knew nothing of MADV_RANDOM and MADV_SEQUENTIAL, then or before.

@@ -658,8 +658,8 @@ fn jumps_that_fit(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// *The story* (by reading): handlers left mremap of a mapping with stores by siglongjmp, while it grew: part of
-/// it had moved, and the rest had not.
+/// *The stories:* handlers left mremap of a mapping with stores by siglongjmp, while it grew: part of it had
+/// moved, and the rest had not. And one run in three hung, as the agent waited for itself.
 fn jumps_that_grow(context: &Context) -> Outcome {
     let program = packages::compile(context, "jumps", JUMPS, &["-O2"])?;
     let file = context.path("grow.data");

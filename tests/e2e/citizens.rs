@@ -102,6 +102,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::small-stack-moves", small_stack_moves),
         Test::new("citizens::jumps", jumps),
         Test::new("citizens::jumps-that-fit", jumps_that_fit),
+        Test::new("citizens::jumps-that-grow", jumps_that_grow),
         Test::new("citizens::own-environment", own_environment),
         Test::new("citizens::odd-calls", odd_calls),
         Test::new("citizens::audited", audited),
@@ -655,6 +656,17 @@ fn jumps_that_fit(context: &Context) -> Outcome {
     let state = &finished.report()?["processes"][0]["state"];
     ensure!(state == "watching", "{}", finished.complain(&format!("{state}, though it fits")));
     Ok(())
+}
+
+/// *The stories:* handlers left mremap of a mapping with stores by siglongjmp, while it grew: part of it had
+/// moved, and the rest had not. And one run in three hung, as the agent waited for itself.
+fn jumps_that_grow(context: &Context) -> Outcome {
+    let program = packages::compile(context, "jumps", JUMPS, &["-O2"])?;
+    let file = context.path("grow.data");
+    let bytes: Vec<u8> = (0..16 * MIB).map(|at| (at >> 16) as u8).collect();
+    std::fs::write(&file, bytes).map_err(|error| error.to_string())?;
+    let launch = Launch::new(context, "citizens-jumps-that-grow", program).args(["grow"]).args([&file]);
+    launch.ram(32 * MIB).options(["--files=8M"]).timeout(120).run()?.succeeded()?.paged().map(drop)
 }
 
 /// *The story:* a program that is linked with the older hash table had a variable `environ` that nobody

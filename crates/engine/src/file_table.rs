@@ -195,6 +195,8 @@ pub struct FileTable {
     lengths: [AtomicUsize; 2],
     /// So many lists there were: the last is on this side, modulo two.
     lists: AtomicUsize,
+    /// The program ever marked memory by madvise, by way of libc: to ask the kernel for marks is dear.
+    has_marks: AtomicBool,
 }
 
 impl FileTable {
@@ -206,7 +208,19 @@ impl FileTable {
             sides: [const { [const { Range::empty() }; RANGES] }; 2],
             lengths: [const { AtomicUsize::new(0) }; 2],
             lists: AtomicUsize::new(0),
+            has_marks: AtomicBool::new(false),
         }
+    }
+
+    /// The program is about to mark memory: not to be dumped, or how it is used.
+    pub fn note_marks(&self) {
+        self.has_marks.store(true, SeqCst);
+    }
+
+    /// Did it ever?
+    #[must_use]
+    pub fn has_marks(&self) -> bool {
+        self.has_marks.load(SeqCst)
     }
 
     /// Takes a place; `None`: there is none left.

@@ -350,7 +350,9 @@ impl Memory {
         if *tries > CHANGE_SPINS {
             clock::sleep_ns(REST_NS);
         }
-        *tries > CHANGE_TRIES || self.is_changing(range)
+        let is_long = *tries > CHANGE_TRIES;
+        self.changes.note_untold(is_long);
+        is_long || self.is_changing(range)
     }
 
     /// Does a change that was read and not handled concern the range?

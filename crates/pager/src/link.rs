@@ -255,7 +255,9 @@ fn say_on(fd: &Fd, line: &str) {
 
 fn judge(engine: &mut Engine, notice: Notice) {
     match notice {
-        Notice::Unknown { address, write, .. } => engine.answer_unknown(address, write),
+        Notice::Unknown { address, write, .. } | Notice::Stuck { address, write, .. } => {
+            engine.answer_unknown(address, write)
+        }
         Notice::SwapFull => say("swap is full; regions go on above their budget"),
         Notice::AreaRetired => say("a write to swap failed; pages stay in RAM from now on"),
         Notice::PageLost { poisoned, of_file, .. } => {

@@ -16,7 +16,7 @@ use overspill_engine::report::{Left, Report};
 use overspill_engine::{Engine, Program, Source};
 use overspill_mm::fileread::MapAdvice;
 use overspill_sys::file::{self, Open, TMPFS_MAGIC};
-use overspill_sys::mem::{self, Buffer, Mapping, Prot};
+use overspill_sys::mem::{self, Advice, Buffer, Mapping, Prot};
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, lease};
 
 use crate::files::{self, Tail, Wish};
@@ -261,4 +261,13 @@ fn advise(engine: &mut Engine, range: AddressRange, advice: u32) {
         _ => MapAdvice::Normal,
     };
     engine.advise_files(&range, advice);
+}
+
+/// What the program has said of a file while that was the kernel's.
+fn note_mark(engine: &mut Engine, range: AddressRange, advice: Advice) {
+    match advice {
+        Advice::Random => engine.advise_files(&range, MapAdvice::Random),
+        Advice::Sequential => engine.advise_files(&range, MapAdvice::Sequential),
+        _ => {}
+    }
 }

@@ -8,8 +8,8 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::SeqCst;
 
 use linux_raw_sys::general::{
-    __NR_madvise, MADV_FREE, MADV_HUGEPAGE, MADV_MERGEABLE, MADV_NOHUGEPAGE, MADV_NORMAL, MADV_RANDOM,
-    MADV_SEQUENTIAL, MADV_WILLNEED, MADV_WIPEONFORK,
+    __NR_madvise, MADV_DONTDUMP, MADV_FREE, MADV_HUGEPAGE, MADV_MERGEABLE, MADV_NOHUGEPAGE, MADV_NORMAL,
+    MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_WIPEONFORK,
 };
 use overspill_engine::file_table::FileRange;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, file};
@@ -136,6 +136,9 @@ impl Shown {
 pub fn advise(start: usize, len: usize, advice: i32) -> Option<Result<(), Errno>> {
     let range = start..start.checked_add(len.checked_next_multiple_of(PAGE_SIZE)?)?;
     let table = files::table();
+    if [MADV_DONTDUMP, MADV_RANDOM, MADV_SEQUENTIAL].contains(&(advice as u32)) {
+        table.note_marks();
+    }
     if table.is_empty() || !is_known(advice as u32) || !table.overlaps(&range) {
         return None;
     }
@@ -191,6 +194,8 @@ fn tell(start: usize, end: usize, advice: u32) -> Result<(), Errno> {
         MADV_WILLNEED => _ = files::ask(Wish::WillNeed((start, end))),
         MADV_NORMAL | MADV_RANDOM | MADV_SEQUENTIAL => {
             let _ = files::ask(Wish::Advise((start, end), advice));
+            // For who asks how it is marked, and for when the kernel has it again.
+            return tell_kernel(start, end, advice as i32);
         }
         // As for any mapping of a file.
         //

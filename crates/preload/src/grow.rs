@@ -7,8 +7,15 @@
 //! by one, as others are that are moved together ([`remap`]). Whoever has a part of such a mapping moved
 //! must not use it meanwhile anyway.
 //!
+//! No handler of a signal runs meanwhile: it might not come back, and half of the mapping would be in its
+//! new place. It takes as long as the agent takes to map what is new, so signals that no handler is for
+//! have their effect.
+//!
 //! *The story:* one store into a mapping, and it could not grow any more: EFAULT (`torture
 //! file-grow-stored`).
+//!
+//! *Another story:* handlers left it by siglongjmp. The mapping was in two places, what had been mapped for
+//! it stayed, and so did an open file (`citizens::jumps-that-grow`).
 
 use linux_raw_sys::general::{
     __NR_mmap, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, MREMAP_FIXED, MREMAP_MAYMOVE,
@@ -19,6 +26,7 @@ use overspill_sys::mem::{self, Prot};
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE, overlap};
 
 use crate::files::{self, Tail, Wish};
+use crate::undisturbed::without_handlers;
 use crate::{filters, remap};
 
 /// What is to grow.
@@ -31,8 +39,15 @@ struct Stored {
 }
 
 /// Makes a call of mremap(2), with these arguments in whole pages, that grows what was handed back but for
-/// what was stored to. `None`: that is not what is there, and the kernel's to do or to refuse.
-pub fn grow(old: &AddressRange, new_len: usize, flags: u32, new: usize) -> Option<Result<usize, Errno>> {
+/// what was stored to. `None`: that is not what is there, and the kernel's to do or to refuse. `moved` is
+/// told where it is then.
+pub fn grow(
+    old: &AddressRange,
+    new_len: usize,
+    flags: u32,
+    new: usize,
+    moved: impl FnOnce(usize),
+) -> Option<Result<usize, Errno>> {
     let is_usual = flags & !(MREMAP_MAYMOVE | MREMAP_FIXED) == 0 && old.start.is_multiple_of(PAGE_SIZE);
     if !is_usual || new_len <= old.len() || !files::table().overlaps(old) || filters::is_filtered() {
         return None;
@@ -40,9 +55,11 @@ pub fn grow(old: &AddressRange, new_len: usize, flags: u32, new: usize) -> Optio
     if flags & MREMAP_FIXED != 0 && !remap::is_sound(old, new, new_len, flags as i32) {
         return None;
     }
-    let maps = Maps::open().ok()?;
-    let stored = Stored::find(old, &maps)?;
-    Some(stored.grow(&maps, new_len, flags, new))
+    without_handlers(|| {
+        let maps = Maps::open().ok()?;
+        let stored = Stored::find(old, &maps)?;
+        Some(stored.grow(&maps, new_len, flags, new).inspect(|&address| moved(address)))
+    })
 }
 
 impl Stored {

@@ -126,10 +126,10 @@ pub unsafe extern "C" fn mremap(
     let mut arguments = [old as usize, old_len, new_len, flags as usize, new as usize, 0];
     let range = old as usize..(old as usize).saturating_add(pages(old_len) * PAGE_SIZE);
     let marks = withheld::before_change();
-    if let Some(grown) = grow::grow(&range, pages(new_len) * PAGE_SIZE, flags as u32, new as usize) {
-        if let Ok(address) = grown {
-            marks.moved((range.start, old_len), (address, new_len), false);
-        }
+    let grown = grow::grow(&range, pages(new_len) * PAGE_SIZE, flags as u32, new as usize, |address| {
+        marks.moved((range.start, old_len), (address, new_len), false);
+    });
+    if let Some(grown) = grown {
         return grown.unwrap_or_else(|errno| libc::fail(errno) as usize) as *mut c_void;
     }
     if shrinks(&arguments)

@@ -262,5 +262,5 @@ pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
     visit(veto::range());
     visit(THREAD.get());
     visit(speaker::range());
-    visit(agent::growing::range());
+    agent::growing::each_range(visit);
 }

@@ -153,6 +153,7 @@ pub fn forget() {
 }
 
 /// The youngest mark before a call that changes what is mapped; `None`: there never was any.
+#[derive(Clone, Copy)]
 pub struct Before(Option<u64>);
 
 /// To be asked before a call that replaces mappings, or moves them. Marks go, or follow, when it is done:

@@ -37,6 +37,10 @@ impl Prot {
 pub enum Advice {
     /// Expect no particular order.
     Normal = nr::MADV_NORMAL,
+    /// Expect no order at all: nothing is read ahead.
+    Random = nr::MADV_RANDOM,
+    /// Expect pages in order.
+    Sequential = nr::MADV_SEQUENTIAL,
     /// Drop the pages; the next touch finds zeroes (anonymous) or the file. Raises a REMOVE event where
     /// registered.
     DontNeed = nr::MADV_DONTNEED,

@@ -96,6 +96,13 @@ pub fn mlock(address: usize, len: usize) -> Outcome {
     check("mlock", unsafe { libc::mlock(address as *const _, len) } as isize).map(drop)
 }
 
+/// `mlock2(2)`; `on_fault`: what is missing stays so until it is touched.
+pub fn mlock2(address: usize, len: usize, on_fault: bool) -> Outcome {
+    let flags = if on_fault { libc::MLOCK_ONFAULT } else { 0 };
+    // SAFETY: changes no bytes.
+    check("mlock2", unsafe { libc::mlock2(address as *const _, len, flags as _) } as isize).map(drop)
+}
+
 /// `munlock(2)`.
 pub fn munlock(address: usize, len: usize) -> Outcome {
     // SAFETY: changes no bytes.
@@ -160,6 +167,11 @@ pub fn zero_pages(address: usize, len: usize) -> Outcome<usize> {
 
 /// Is somebody told of faults at the address, or in the way of stores to it (userfaultfd)?
 pub fn is_watched(address: usize) -> Outcome<bool> {
+    Ok(has_flag(address, "um")? || has_flag(address, "uw")?)
+}
+
+/// Has the mapping at an address a flag, by its name in smaps?
+pub fn has_flag(address: usize, name: &str) -> Outcome<bool> {
     let maps = std::fs::read_to_string("/proc/self/smaps")?;
     let contains = |line: &str| {
         let (start, rest) = line.split_once('-')?;
@@ -170,7 +182,7 @@ pub fn is_watched(address: usize) -> Outcome<bool> {
     let mut lines = maps.lines().skip_while(|line| contains(line) != Some(true));
     let flags = lines.find_map(|line| line.strip_prefix("VmFlags:"));
     let Some(flags) = flags else { fail!("nothing is mapped at {address:#x}") };
-    Ok(flags.split(' ').any(|flag| ["um", "uw"].contains(&flag)))
+    Ok(flags.split(' ').any(|flag| flag == name))
 }
 
 /// `read(2)` to an address.

@@ -1,12 +1,14 @@
 /* "small": mremap in a thread with the smallest stack. Else handlers of a signal leave many calls by siglongjmp. "remap":
    of mremap; says how many milliseconds it took to map and fill some blocks before that and after it. "populate": of
-   what populates a little; all of it fits. */
+   what populates a little; all of it fits. "grow FILE": of mremap that makes a mapping longer to which was stored. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
@@ -54,6 +56,70 @@ static void populate(void)
 {
     madvise(scratch, FRESH, MADV_POPULATE_WRITE);
     madvise(scratch, FRESH, MADV_DONTNEED);
+}
+
+/* The file's bytes: each of its parts by its number. Some pages of a mapping have 99. */
+static int is_of_file(const char *mapping, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += PART)
+        if (mapping[at] != (char)(at / PART) || mapping[at + 4096] != (at < BLOCK ? 99 : (char)(at / PART)))
+            return 0;
+    return 1;
+}
+
+static int in_maps(void)
+{
+    char text[4096];
+    int lines = 0, maps = open("/proc/self/maps", O_RDONLY);
+    for (ssize_t got; (got = read(maps, text, sizeof text)) > 0;)
+        while (got > 0)
+            lines += text[--got] == '\n';
+    close(maps);
+    return lines;
+}
+
+/* Moves a mapping of a file to `scratch`, longer, with a handler that leaves the call after some microseconds. It has
+   moved as a whole then, or not at all. */
+static int grow(int file, int ends[2], int microseconds)
+{
+    static char *volatile mapping;
+    static volatile int is_moved;
+    const size_t before = 3 * BLOCK, after = 4 * BLOCK;
+    struct itimerval once = { { 0, 0 }, { 0, microseconds } }, never = { { 0, 0 }, { 0, 0 } };
+    if (mmap(scratch, after, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != scratch)
+        return 1;
+    mapping = mmap(NULL, before, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    for (size_t at = 0; at < BLOCK; at += PART)
+        mapping[at + 4096] = 99;
+    is_moved = 0;
+    if (sigsetjmp(back, 1) == 0) {
+        is_armed = 1;
+        setitimer(ITIMER_REAL, &once, NULL);
+        is_moved = mremap(mapping, before, after, MREMAP_MAYMOVE | MREMAP_FIXED, scratch) == scratch;
+    } else {
+        jumps++;
+    }
+    is_armed = 0;
+    setitimer(ITIMER_REAL, &never, NULL);
+    int is_there = write(ends[1], scratch, 1) == 1;
+    char *now = is_there ? scratch : mapping;
+    return is_moved > is_there || !is_of_file(now, is_there ? after : before) || munmap(now, is_there ? after : before);
+}
+
+static int grow_often(const char *path)
+{
+    int ends[2], file = open(path, O_RDONLY);
+    struct sigaction action = { .sa_handler = leave, .sa_flags = SA_NODEFER };
+    sigaction(SIGALRM, &action, NULL);
+    if (file < 0 || pipe(ends) != 0 || grow(file, ends, 900000))
+        return 1;
+    int free_before = dup(1), lines = in_maps();
+    close(free_before);
+    for (int round = 0; round < 300; round++)
+        if (grow(file, ends, 1 + round * 40))
+            return 2;
+    printf("%d jumps, %d and %d mappings\n", jumps, lines, in_maps());
+    return in_maps() > lines + 20 ? 3 : dup(1) != free_before ? 4 : 0;
 }
 
 static void *in_small_thread(void *nothing)
@@ -114,6 +180,8 @@ int main(int count, char **words)
         return 0;
     }
     size_t *memory = filled(BYTES, 1);
+    if (strcmp(words[1], "grow") == 0)
+        return grow_often(words[2]);
     memset(scratch, 1, PART);
     if (strcmp(words[1], "small") == 0)
         return in_small() || !is_right(memory, BYTES, 1);

@@ -16,6 +16,7 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, overlap};
 
 use super::Engine;
 use super::files::FilePart;
+use super::marking::Marks;
 use crate::files::Mapped;
 use crate::memory::REST_NS;
 use crate::patience::Patience;
@@ -187,6 +188,11 @@ impl Engine {
     /// Maps a part of a file, of which the program has others mapped, for the program: where it is another
     /// part's continuation that is handed back already. In the place of what is there, which is not managed,
     /// or where nothing is (EEXIST). ENOENT: nobody has that file mapped.
+    ///
+    /// *The story:* what is replaced was mapped as a place to move to, without rights. It came to lie behind
+    /// managed memory and was taken for the reservation that such memory grows into: registered. The agent's
+    /// own thread replaced it and waited for itself to read of that (`citizens::jumps-that-grow`, one run in
+    /// three).
     pub fn map_tail(
         &mut self,
         file: usize,
@@ -199,8 +205,10 @@ impl Engine {
         let program = programs.into_iter().find(|program| program.index == file).ok_or(Errno::NOENT)?;
         let (plain, shared) = (program.plain.raw(), program.place.shared.load(SeqCst));
         if replaces {
-            // SAFETY: whoever asks has mapped nothing of use there.
-            unsafe { mem::map_file_fixed(range, plain, offset, prot, shared) }
+            self.await_idle_helper();
+            let is_mapped = self.view.program.replace(range, plain, offset, prot, shared);
+            self.handle_changes();
+            if is_mapped { Ok(()) } else { Err(Errno::NOMEM) }
         } else {
             mem::map_file_if_free(range, plain, offset, prot, shared)
         }
@@ -308,7 +316,9 @@ impl Engine {
             if runs.is_empty() {
                 return true;
             }
-            if !runs.into_iter().all(|run| self.map_run_again(&maps, first_slot, run)) {
+            // All at once: each look is at all mappings before.
+            let marks = self.marks_of(&address_span(&runs));
+            if !runs.into_iter().all(|run| self.map_run_again(&maps, &marks, first_slot, run)) {
                 return false;
             }
         }
@@ -320,13 +330,16 @@ impl Engine {
     ///
     /// *The story:* a run was mapped where it had been when the first of them was looked at. By then
     /// the program had unmapped some and mapped memory of its own there, and lost it.
-    fn map_run_again(&mut self, maps: &Maps, first_slot: u32, run: FilePart) -> bool {
+    fn map_run_again(&mut self, maps: &Maps, marks: &Marks, first_slot: u32, run: FilePart) -> bool {
         let mut at = run.start;
         while at < run.end {
             self.handle_changes();
             match self.mapped_part(maps, FilePart { start: at, slot: run.slot_of(at), ..run }) {
                 None => at = self.next_of(at, run.end),
-                Some((part, prot)) if self.replace(first_slot, part, prot) => at = part.end,
+                Some((part, prot)) if self.replace(first_slot, part, prot) => {
+                    marks.set(&part.range(), |_, _| {});
+                    at = part.end;
+                }
                 Some(_) => return false,
             }
         }
@@ -369,4 +382,10 @@ impl Engine {
             None => replace(),
         }
     }
+}
+
+/// From the first page of these to their last.
+fn address_span(parts: &[FilePart]) -> AddressRange {
+    let (start, end) = (parts.iter().map(|part| part.start).min(), parts.iter().map(|part| part.end).max());
+    start.zip(end).map_or(0..0, |(start, end)| address(start)..address(end))
 }

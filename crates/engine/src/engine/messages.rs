@@ -158,6 +158,10 @@ impl Engine {
             self.view.program.unprotect(address..address + PAGE_SIZE);
             return;
         }
+        if !wp && self.view.program.is_stuck() {
+            self.notices.push_back(Notice::Stuck { address, write, thread });
+            return;
+        }
         if !self.is_behind_end((address, write, thread)) {
             self.missing((PROGRAM, vpn), write);
         }

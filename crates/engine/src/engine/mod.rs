@@ -24,6 +24,7 @@ mod handing_back;
 pub mod heirs;
 mod keeping;
 mod mapping;
+mod marking;
 mod messages;
 mod regions;
 mod sealing;
@@ -74,6 +75,16 @@ use crate::vigil::Vigil;
 pub enum Notice {
     /// A thread waits at an address that is registered but of no known region.
     Unknown {
+        /// Which page.
+        address: usize,
+        /// It wants to store there.
+        write: bool,
+        /// The thread, by its own number.
+        thread: u32,
+    },
+    /// A thread waits at an address of a region, and the kernel has refused for long to put anything
+    /// anywhere, for a change that is not told. It may be the thread that has to tell it.
+    Stuck {
         /// Which page.
         address: usize,
         /// It wants to store there.

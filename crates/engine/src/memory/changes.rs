@@ -37,6 +37,8 @@ pub(crate) struct Changes {
     /// Places that were moved away from, as far as it was not told that they are free. With
     /// MREMAP_DONTUNMAP it never is.
     owed: Vec<AddressRange>,
+    /// One is not told for long, and something could not be put where it belongs.
+    is_untold: bool,
 }
 
 impl Changes {
@@ -100,8 +102,14 @@ impl Changes {
         Some(change)
     }
 
+    /// The kernel says that something is still to be told; `is_long`: for long.
+    pub fn note_untold(&mut self, is_long: bool) {
+        self.is_untold |= is_long;
+    }
+
     /// All that was done is told: nothing is owed.
     pub fn all_is_told(&mut self) {
+        self.is_untold = false;
         if self.queue.is_empty() {
             self.owed.clear();
         }
@@ -134,6 +142,11 @@ impl Memory {
     /// Are there changes that were read and not handled?
     pub fn is_changed(&self) -> bool {
         !self.changes.queue().is_empty()
+    }
+
+    /// Has the kernel refused something for long for a change that is not told, and still is not?
+    pub fn is_stuck(&mut self) -> bool {
+        self.changes.is_untold && !self.is_quiet()
     }
 
     /// Is the address space free of changes whose events are unread? What was read from the

@@ -4,6 +4,13 @@
 //!
 //! *The story:* mlock, and a realloc that moved: the thread waited for ever, and so did all who touched what
 //! was out (`torture mlock-grows`).
+//!
+//! *Another story:* where it moved over memory that was managed (MREMAP_FIXED), the books still had what had
+//! been there, as that is told after the filling, too: a page of that was read and refused, for ever
+//! (`torture mlock-grows-over`).
+//!
+//! *A third:* two threads did so at once. The second had to wait for what the first had to tell, and that
+//! was only known to be all once the second had told its own (`torture mlock-grows-at-once`).
 
 use alloc::vec::Vec;
 
@@ -14,26 +21,30 @@ use overspill_sys::{AddressRange, PAGE_SIZE};
 
 use crate::told_range::ToldRange;
 
-/// What is left to the kernel now.
-static RANGE: ToldRange = ToldRange::none();
+/// So many calls at once are let go on. More wait until one of them has ended.
+const CALLS_MAX: usize = 32;
 
-/// See [`RANGE`]; 0..0: nothing is.
-pub fn range() -> AddressRange {
-    RANGE.get()
+/// What is left to the kernel now.
+static RANGES: [ToldRange; CALLS_MAX] = [const { ToldRange::none() }; CALLS_MAX];
+
+/// See [`RANGES`]; 0..0 where nothing is.
+pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
+    RANGES.iter().for_each(|range| visit(range.get()));
 }
 
-/// The call that is under way, and others that began meanwhile.
+/// The calls that are under way.
 #[derive(Default)]
 pub struct Growing {
-    is_under_way: bool,
-    /// Where their threads wait: one after another.
+    /// Each by the number of its thread in /proc; its range is at the same place of [`RANGES`].
+    calls: [Option<u32>; CALLS_MAX],
+    /// Where the threads of others wait.
     waiting: Vec<usize>,
 }
 
 impl Growing {
     /// None is. (What a child of fork has of its parent's is its parent's.)
     pub fn none() -> Growing {
-        RANGE.clear();
+        clear_all();
         Growing::default()
     }
 
@@ -46,43 +57,96 @@ impl Growing {
         thread: u32,
         mapping: impl FnOnce(usize) -> AddressRange,
     ) -> bool {
-        let Some(in_proc) = number_in_proc(thread) else { return false };
-        let Some(grown) = call_of(in_proc).and_then(|call| grown_by(&call, page)) else { return false };
-        self.look(engine);
-        if self.is_under_way {
-            self.waiting.push(page);
-            return true;
-        }
-        let grown = grown.start..grown.end.min(mapping(page).end);
+        let Some((in_proc, grown)) = grown_by_thread(thread, page) else { return false };
+        let grown = grown.range.start..grown.range.end.min(mapping(page).end);
         let Some(grown) = engine.unmanaged(&grown).next().filter(|part| part.contains(&page)) else {
             return false;
         };
-        RANGE.set(grown.clone());
-        self.is_under_way = true;
-        // SAFETY: nobody has touched what it grows by: the kernel is about to fill it, with zeroes.
-        unsafe { engine.leave_to_kernel(grown) };
+        self.leave(engine, page, in_proc, grown);
         true
     }
 
-    /// Once the move is told, which is when all is filled, that is memory like any other.
+    /// The same where something is known of the page, and a change is not told for long: what was there
+    /// before memory moved over it.
+    pub fn lets_go_over(&mut self, engine: &mut Engine, page: usize, thread: u32) -> bool {
+        let grown = grown_by_thread(thread, page).filter(|(_, grown)| grown.is_fixed);
+        let Some((in_proc, grown)) = grown else { return false };
+        self.leave(engine, page, in_proc, grown.range);
+        true
+    }
+
+    /// Leaves `grown` to the kernel, for a thread that waits at a page of it.
+    fn leave(&mut self, engine: &mut Engine, page: usize, in_proc: u32, grown: AddressRange) {
+        self.look(engine);
+        let Some(place) = self.calls.iter().position(Option::is_none) else {
+            self.waiting.push(page);
+            return;
+        };
+        // What the books have of it is gone. Of what is not registered no more is told.
+        engine.forget_lost(grown.clone());
+        self.calls[place] = Some(in_proc);
+        RANGES[place].set(grown.clone());
+        // SAFETY: nobody has touched what it grows by: the kernel is about to fill it, with zeroes.
+        unsafe { engine.leave_to_kernel(grown) };
+    }
+
+    /// Once all is told, which is when all is filled, that is memory like any other. Calls that have ended
+    /// make room before that.
     pub fn look(&mut self, engine: &mut Engine) {
-        if self.is_under_way && engine.is_all_told() {
-            self.is_under_way = false;
-            RANGE.clear();
+        if self.calls.iter().all(Option::is_none) {
+            return;
+        }
+        if engine.is_all_told() {
+            self.calls = Default::default();
+            clear_all();
+        } else if self.calls.iter().all(Option::is_some) {
+            self.make_room();
+        }
+        if self.calls.iter().any(Option::is_none) {
             self.waiting.drain(..).for_each(|page| engine.let_touch_again(page));
+        }
+    }
+
+    fn make_room(&mut self) {
+        for (call, range) in self.calls.iter_mut().zip(&RANGES) {
+            let is_under_way = |&in_proc: &u32| {
+                call_of(in_proc).and_then(|call| grown_by(&call, range.get().start)).is_some()
+            };
+            *call = call.filter(is_under_way);
+            if call.is_none() {
+                range.clear();
+            }
         }
     }
 }
 
 impl Drop for Growing {
     fn drop(&mut self) {
-        RANGE.clear();
+        clear_all();
     }
+}
+
+fn clear_all() {
+    RANGES.iter().for_each(ToldRange::clear);
+}
+
+/// What a call makes memory grow by.
+#[derive(Debug, PartialEq)]
+struct Grown {
+    range: AddressRange,
+    /// The caller has said where.
+    is_fixed: bool,
+}
+
+/// The number in /proc of a thread that waits at `page`, and what its call makes memory grow by there.
+fn grown_by_thread(thread: u32, page: usize) -> Option<(u32, Grown)> {
+    let in_proc = number_in_proc(thread)?;
+    Some((in_proc, grown_by(&call_of(in_proc)?, page)?))
 }
 
 /// What memory grows by that moves, of a call whose thread waits at `page`: the kernel fills it from its
 /// beginning on.
-fn grown_by(&(number, [old, old_len, new_len, flags, new, _]): &Call, page: usize) -> Option<AddressRange> {
+fn grown_by(&(number, [old, old_len, new_len, flags, new, _]): &Call, page: usize) -> Option<Grown> {
     if number != __NR_mremap || flags as u32 & MREMAP_MAYMOVE == 0 {
         return None;
     }
@@ -92,8 +156,9 @@ fn grown_by(&(number, [old, old_len, new_len, flags, new, _]): &Call, page: usiz
     let is_fixed = flags as u32 & MREMAP_FIXED != 0;
     let start = if is_fixed { new.checked_add(old_len)? } else { page };
     let in_place = old.checked_add(old_len)?..old.checked_add(new_len)?;
-    let grown = start..start.checked_add(by)?;
-    (grown.contains(&page) && !in_place.contains(&page)).then_some(grown)
+    let range = start..start.checked_add(by)?;
+    let is_behind = range.contains(&page) && !in_place.contains(&page);
+    is_behind.then_some(Grown { range, is_fixed })
 }
 
 #[cfg(test)]
@@ -105,8 +170,9 @@ mod tests {
         const MAY_MOVE: usize = MREMAP_MAYMOVE as usize;
         const FIXED: usize = MAY_MOVE | MREMAP_FIXED as usize;
         let by = |flags, page| grown_by(&(__NR_mremap, [0x10000, 0x2000, 0x5000, flags, 0x40000, 0]), page);
-        assert_eq!(by(MAY_MOVE, 0x72000), Some(0x72000..0x75000));
-        assert_eq!(by(FIXED, 0x43000), Some(0x42000..0x45000));
+        let grown = |range, is_fixed| Some(Grown { range, is_fixed });
+        assert_eq!(by(MAY_MOVE, 0x72000), grown(0x72000..0x75000, false));
+        assert_eq!(by(FIXED, 0x43000), grown(0x42000..0x45000, true));
         assert_eq!((by(FIXED, 0x41000), by(0, 0x72000)), (None, None), "what moved is not to be filled");
         assert_eq!(by(MAY_MOVE, 0x13000), None, "in place nothing is refused");
         assert_eq!(grown_by(&(__NR_mremap, [0x10000, 0x2000, 0x2000, MAY_MOVE, 0, 0]), 0x72000), None);

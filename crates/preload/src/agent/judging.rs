@@ -48,6 +48,11 @@ impl Manager<'_> {
                 }
                 self.engine.answer_unknown(address, write);
             }
+            Notice::Stuck { address, write, thread } => {
+                if !self.growing.lets_go_over(&mut self.engine, address, thread) {
+                    self.engine.answer_unknown(address, write);
+                }
+            }
             Notice::Doorbell(_) => self.pause(),
             Notice::Populated => {
                 self.permit_forks();

@@ -185,6 +185,7 @@ fn move_over(
     if !turn.is_alone() {
         return Ok(Outcome::Busy);
     }
+    let marks = engine.marks_of(&piece.range);
     let now = || look(maps, piece.range.start, &piece.range).and_then(|(_, now)| now);
     let mut moved = Err(Errno::AGAIN);
     // In the turn: a call that follows finds it managed.
@@ -198,7 +199,10 @@ fn move_over(
         moved.is_ok()
     });
     match moved {
-        Ok(()) => Ok(Outcome::Taken),
+        Ok(()) => {
+            marks.set(&piece.range, |range, advice| super::note_mark(engine, range, advice));
+            Ok(Outcome::Taken)
+        }
         Err(Errno::AGAIN) => Ok(Outcome::Changed),
         Err(errno) => Err(errno.into()),
     }

@@ -1,10 +1,11 @@
-//! What children of fork get of mappings: nobody says so but /proc/thread-self/smaps, which looks at every
-//! page of every mapping.
+//! What children of fork get of mappings, and what else madvise has marked them as: nobody says so but
+//! /proc/thread-self/smaps, which looks at every page of every mapping.
 
 use core::ops::ControlFlow;
 
 use super::{for_each_line, parse_line};
 use crate::file::{self, Open};
+use crate::mem::Advice;
 use crate::{AddressRange, Errno, Fd};
 
 /// What a child gets of a mapping.
@@ -38,6 +39,29 @@ impl Inherited {
         buffer: &mut [u8],
         mut visit: impl FnMut(AddressRange, Share),
     ) -> Result<(), Errno> {
+        self.for_each_flags_in(range, buffer, |mapping, flags| visit(mapping, share(flags)))
+    }
+
+    /// Calls `visit` with each mapping that has a part in a range and each thing that it is marked as by
+    /// madvise, whatever its content and its children.
+    pub fn for_each_mark_in(
+        &self,
+        range: &AddressRange,
+        buffer: &mut [u8],
+        mut visit: impl FnMut(AddressRange, Advice),
+    ) -> Result<(), Errno> {
+        self.for_each_flags_in(range, buffer, |mapping, flags| {
+            let marks = MARKS.iter().filter(|(name, _)| has(flags, name));
+            marks.for_each(|&(_, advice)| visit(mapping.clone(), advice));
+        })
+    }
+
+    fn for_each_flags_in(
+        &self,
+        range: &AddressRange,
+        buffer: &mut [u8],
+        mut visit: impl FnMut(AddressRange, &[u8]),
+    ) -> Result<(), Errno> {
         let mut mapping = 0..0;
         let read = for_each_line(&self.fd, buffer, |line| {
             if let Some(vma) = parse_line(line) {
@@ -48,7 +72,7 @@ impl Inherited {
             } else if let Some(flags) = line.strip_prefix(b"VmFlags:")
                 && mapping.end > range.start
             {
-                visit(mapping.clone(), share(flags));
+                visit(mapping.clone(), flags);
             }
             ControlFlow::Continue(())
         });
@@ -56,9 +80,16 @@ impl Inherited {
     }
 }
 
+/// What the kernel calls them.
+const MARKS: [(&[u8], Advice); 3] =
+    [(b"dd", Advice::DontDump), (b"rr", Advice::Random), (b"sr", Advice::Sequential)];
+
+fn has(flags: &[u8], name: &[u8]) -> bool {
+    flags.split(|byte| byte.is_ascii_whitespace()).any(|flag| flag == name)
+}
+
 fn share(flags: &[u8]) -> Share {
-    let has = |name: &[u8]| flags.split(|byte| byte.is_ascii_whitespace()).any(|flag| flag == name);
-    match (has(b"dc"), has(b"wf")) {
+    match (has(flags, b"dc"), has(flags, b"wf")) {
         (true, _) => Share::Nothing,
         (_, true) => Share::Zeroes,
         _ => Share::Content,
@@ -70,7 +101,7 @@ mod tests {
     use super::*;
     use crate::PAGE_SIZE;
     use crate::maps::BUFFER_BYTES;
-    use crate::mem::{Advice, Mapping, Prot};
+    use crate::mem::{Mapping, Prot};
 
     #[test]
     fn what_is_marked_is_told() {
@@ -93,6 +124,20 @@ mod tests {
             (sixth, whole.end, Share::Content),
         ];
         assert_eq!(told, expected);
+        // SAFETY: as above.
+        unsafe { crate::mem::madvise(second..sixth, Advice::DontDump) }.expect("madvise");
+        // SAFETY: as above.
+        unsafe { crate::mem::madvise(fourth..sixth, Advice::Random) }.expect("madvise");
+        let mut marks = Vec::new();
+        let inherited = Inherited::open().expect("smaps");
+        let visit = |range: AddressRange, advice| marks.push((range.start, range.end, advice));
+        inherited.for_each_mark_in(&(second..sixth), &mut [0; BUFFER_BYTES], visit).expect("smaps");
+        let expected = [
+            (second, fourth, Advice::DontDump),
+            (fourth, sixth, Advice::DontDump),
+            (fourth, sixth, Advice::Random),
+        ];
+        assert_eq!(marks, expected);
         assert_eq!(share(b" rd wr dc ac"), Share::Nothing);
         assert_eq!(share(b" rd wr dcx awf "), Share::Content);
     }

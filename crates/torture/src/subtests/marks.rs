@@ -252,3 +252,38 @@ fn without_what_is_marked(memory: &Memory, what: &str) -> Outcome {
     .succeed(what)?;
     mapped_files::check_all(memory, what)
 }
+
+/// `file-advised`: what else is said of pages of a mapped file stays said, whatever becomes of the mapping.
+///
+/// *The story:* the kernel had the mapping again, as above, and what was marked MADV_DONTDUMP was in core
+/// dumps from then on. The kernel knew nothing of MADV_RANDOM and MADV_SEQUENTIAL, then or before.
+pub fn advised(context: &mut Context) -> Outcome {
+    let said = [
+        (libc::MADV_DONTDUMP, "dd", MARKED),
+        (libc::MADV_RANDOM, "rr", MARKED.start + 50..MARKED.end + 50),
+        (libc::MADV_SEQUENTIAL, "sr", MARKED.end + 100..MARKED.end + 200),
+    ];
+    for len in [24 * MIB, 80 * MIB] {
+        let file = Scratch::new(context, len)?;
+        for way in ["pressed", "locked", "written"] {
+            let memory = file.map(len - MIB, libc::PROT_READ, libc::MAP_SHARED)?;
+            mapped_files::check_all(&memory, "before it is marked")?;
+            for (advice, _, pages) in &said {
+                sys::madvise(memory.page(pages.start), pages.len() * PAGE, *advice)?;
+            }
+            context.press()?;
+            let (memory, _) = changed(&file, memory, way)?;
+            mapped_files::check_all(&memory, way)?;
+            for (advice, name, pages) in &said {
+                let is_marked = |page| sys::has_flag(memory.page(page), name);
+                for (page, is_said) in
+                    [(pages.start - 1, false), (pages.start, true), (pages.end - 1, true), (pages.end, false)]
+                {
+                    let is_right = is_marked(page)? == is_said;
+                    ensure!(is_right, "{way}, {len} bytes: advice {advice} of page {page}: not {is_said}");
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -22,6 +22,7 @@ mod joining;
 mod kept_files;
 pub mod kinds;
 mod lending;
+mod locked;
 pub mod mapped_files;
 mod mappings;
 mod marks;
@@ -160,6 +161,8 @@ pub const SUBTESTS: &[Subtest] = table! {
     "brk" Holds process::brk, "the break up and down";
     "mlock" Exceeded process::mlock, "cold and warm memory locked";
     "mlock-grows" Exceeded process::mlock_grows, "locked memory that grows as it moves";
+    "mlock-grows-over" Exceeded locked::grows_over, "the same over memory that is out";
+    "mlock-grows-at-once" Exceeded locked::grows_at_once, "the same by several threads at once";
     "mlockall" Exceeded process::mlock_all, "all memory locked, more mapped later";
     "own-faults" Exceeded own_faults::run, "a userfaultfd of the program's own";
     "own-moves" Exceeded own_faults::moves, "memory that the program moves with a userfaultfd of its own";
@@ -245,6 +248,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-lease" Exceeded file_hazards::lease, "writers to files whose mappings the kernel has again";
     "file-fork-beside" Exceeded file_hazards::fork_beside, "forks beside a thread that maps and unmaps files";
     "file-marks" Exceeded marks::files, "pages of a mapped file that are marked MADV_DONTFORK";
+    "file-advised" Exceeded marks::advised, "pages of a mapped file that are marked otherwise";
     "file-fork-rights" Exceeded file_hazards::fork_rights, "forks without descriptors, rights or a root";
     "file-kept" Holds kept_files::readers, "a mapped file that fits until other memory takes the room";
     "file-kept-changed" Holds kept_files::changed, "the same, unmapped, moved, protected in part meanwhile";

@@ -1,10 +1,11 @@
 //! Swap areas that are there already, several at a time, and what must not be one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::context::Context;
-use crate::launch::{Launch, MIB};
+use crate::json;
+use crate::launch::{Finished, Launch, MIB};
 use crate::scratch::{LoopDevice, SmallDisk, administer};
 use crate::{Outcome, Test, ensure};
 
@@ -93,7 +94,9 @@ fn several(context: &Context) -> Outcome {
     let launch = cold(context, "several").swap(word(&files[0], 9));
     let others = [word(&files[1], 5), word(&files[2], 5)];
     let launch = launch.options(["--swap", &others[0], "--swap", &others[1], "--max-pool-percent", "0"]);
-    launch.run()?.succeeded()?.paged()?;
+    let finished = launch.run()?;
+    finished.succeeded()?.paged()?;
+    told_by_place(&finished, &files)?;
     for file in &files {
         // A sparse second page would be the file's end: both halves of the pair were written.
         let bytes = std::fs::read(file).map_err(|error| error.to_string())?;
@@ -101,6 +104,31 @@ fn several(context: &Context) -> Outcome {
         ensure!(written > 500, "only {written} pages went to {}", file.display());
         std::fs::remove_file(file).map_err(|error| error.to_string())?;
     }
+    Ok(())
+}
+
+/// What went where adds up to what went out, and the first one was full.
+///
+/// *The story:* nothing told how much went to which of several places.
+fn told_by_place(finished: &Finished, files: &[PathBuf]) -> Outcome {
+    let report = finished.report()?;
+    let places = report["places"].as_array().ok_or("no places in the report")?;
+    let paths: Vec<&str> = places.iter().filter_map(|place| place["path"].as_str()).collect();
+    ensure!(paths == files.iter().filter_map(|file| file.to_str()).collect::<Vec<_>>(), "{paths:?}");
+    let sum = |key: &str| places.iter().filter_map(|place| place[key].as_u64()).sum::<u64>();
+    for (moved, counter) in [("written_bytes", "pswpout"), ("read_bytes", "pswpin")] {
+        let pages = json::number(report, counter)?;
+        // The report is the agent's of its last look, up to a millisecond before the end.
+        let near = (sum(moved) / 4096).abs_diff(pages) <= (pages / 100).max(64);
+        ensure!(near, "{moved}: {} of {pages} pages", sum(moved) / 4096);
+    }
+    for place in places {
+        let [size, peak] = ["size_bytes", "peak_bytes"].map(|key| place[key].as_u64().unwrap_or(0));
+        ensure!(place["state"] == "open" && 2 << 20 < peak && peak <= size, "{place}");
+    }
+    let all = ["8.0 MiB", "areas-first", "areas-left", "areas-right"];
+    let told = all.iter().all(|word| finished.stderr.contains(word));
+    ensure!(told, "{}", finished.complain("the summary does not tell of the places"));
     Ok(())
 }
 

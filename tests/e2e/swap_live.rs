@@ -83,7 +83,12 @@ fn drained(context: &Context, options: &[&str]) -> Outcome {
     });
     let finished = running.finish();
     outcome?;
-    finished?.succeeded()?.paged()?;
+    let finished = finished?;
+    finished.succeeded()?.paged()?;
+    let places = finished.report()?["places"].as_array().ok_or("no places in the report")?;
+    let last = |place: &serde_json::Value| place["path"] == one.as_str() && place["state"] == "open";
+    ensure!(places.iter().any(|place| place["state"] == "drained" && place["peak_bytes"] != 0), "{places:?}");
+    ensure!(places.last().is_some_and(last), "{places:?}");
     files.iter().try_for_each(std::fs::remove_file).map_err(|error| error.to_string())
 }
 

@@ -46,6 +46,7 @@ const SECTIONS: &[Section] = &[
         "",
         &[
             ("", "crates/cli/src/run/report.rs", "Report"),
+            ("`places[]`", "crates/cli/src/run/places.rs", "Place"),
             ("`slowdown`", "crates/cli/src/run/slowdown.rs", "Slowdown"),
             ("`verdict`", "crates/cli/src/run/verdict.rs", "Verdict"),
             ("`scanning`", "crates/cli/src/run/scanning.rs", "Scanning"),

@@ -81,7 +81,8 @@ fn a_live_trace_tells_what_was_counted() {
     assert!(!info["notes"].to_string().contains("lost"), "{info}");
     let pairs = [
         ("major faults", seen("major_fault"), counted("vmstat", "pgmajfault")),
-        ("refaults", seen("refault"), counted("vmstat", "workingset_refault_anon")),
+        ("pages wanted back", seen("refault"), counted("vmstat", "pgmajfault")),
+        ("refaults", seen("refault") + seen("read_ahead"), counted("vmstat", "workingset_refault_anon")),
         (
             "faults",
             seen("major_fault") + seen("soft_fault") + seen("first_touch"),

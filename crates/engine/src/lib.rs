@@ -49,6 +49,7 @@ pub mod setup;
 pub mod shared;
 mod shared_regions;
 mod silence;
+pub mod spill;
 mod staging;
 mod sums;
 mod swapfile;

@@ -45,7 +45,9 @@ impl Order {
         (bytes.len() <= ORDER_BYTES).then_some(bytes)
     }
 
-    fn decode(bytes: &[u8]) -> Option<Order> {
+    /// That order. None: it is malformed.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Order> {
         let (&letter, rest) = bytes.split_first()?;
         match letter {
             b'+' => SwapPlace::decode(rest).pop().map(Order::Add),

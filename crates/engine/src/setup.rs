@@ -18,6 +18,7 @@ use crate::io::Io;
 use crate::memory::Memory;
 use crate::report::Report;
 use crate::shared::paths;
+use crate::spill::Teller;
 use crate::staging::{BLOCK, Staging};
 use crate::swapfile::{SwapFile, SwapPlace};
 use crate::transfers::Transfers;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub swap_bytes_max: u64,
     /// The bounds on swap are all processes' of a run together; `None`: this one's.
     pub claims: Option<Claims>,
+    /// What went to which place is told to the run.
+    pub spill: Option<Teller>,
     /// Use UFFDIO_MOVE where the kernel has it.
     pub use_move: bool,
     /// Use io_uring where it is allowed.
@@ -190,7 +193,7 @@ impl Engine {
         let pool = u64::from(settings.frames) * u64::from(settings.max_pool_percent.min(100)) / 100;
         let staging = Staging::new(blocks, parts);
         let engine = Engine::new(config, settings.policy, memory, staging, fingerprints, transfers, report);
-        let mut engine = engine.with_claims(settings.claims);
+        let mut engine = engine.with_claims(settings.claims, settings.spill);
         engine.add_inherited_areas(inherited);
         engine.add_areas(swap);
         let engine = match (settings.encrypt, settings.checksums) {

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use crate::claims;
 use crate::orders::{ORDERS, Orders};
 use crate::raised::Raised;
+use crate::spill::Spill;
 
 /// Environment variable that leads an agent to the shared page: `<launcher
 /// pid>:<descriptor>:<token>:<filters>`, the token in hexadecimal, and how many seccomp filters the
@@ -79,7 +80,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 25;
+pub const VERSION: u32 = 26;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -236,11 +237,11 @@ counters! {
     swap_ra_unused,
     /// Pages looked at by background reclaim.
     pgscan_kswapd,
-    /// Pages freed by background reclaim.
+    /// Pages freed that background reclaim had looked at.
     pgsteal_kswapd,
     /// Pages looked at on behalf of a waiting fault.
     pgscan_direct,
-    /// Pages freed on behalf of a waiting fault.
+    /// Pages freed that were looked at on behalf of a waiting fault.
     pgsteal_direct,
     /// Of the pages looked at, those whose bytes are no file's.
     pgscan_anon,
@@ -256,10 +257,18 @@ counters! {
     pageoutrun,
     /// Pages whose write reclaim began: to the compressed pool or to swap.
     nr_vmscan_write,
-    /// Touches of pages that reclaim had evicted.
+    /// Pages that reclaim had evicted and that were read again, by a fault or ahead of one.
     workingset_refault_anon,
-    /// Of these, those that made their page active at once.
+    /// The same of pages whose bytes are in a file.
+    workingset_refault_file,
+    /// Of `workingset_refault_anon`, pages that were active at once.
     workingset_activate_anon,
+    /// Of `workingset_refault_file`, pages that were active at once.
+    workingset_activate_file,
+    /// Of `workingset_activate_anon`, pages that had been active before they left.
+    workingset_restore_anon,
+    /// Of `workingset_activate_file`, pages that had been active before they left.
+    workingset_restore_file,
     /// Pages that moved to the active list.
     pgactivate,
     /// Pages that moved from the active to the inactive list.
@@ -608,6 +617,8 @@ pub struct Shared {
     pub processes: [Process; PROCESSES],
     /// Agents to agents: what each process has of what all may have.
     pub claims: [claims::Row; PROCESSES],
+    /// Agents to launcher: what went where.
+    pub spill: Spill,
 }
 
 /// The bucket of a latency: four buckets an octave, so a bucket is at most 25 % wide.

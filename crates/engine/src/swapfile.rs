@@ -41,6 +41,8 @@ pub(crate) struct SwapFile {
     pub bad_pages: Vec<u32>,
     /// How what is not used any more is given back.
     pub gives_back: GivesBack,
+    /// Which place of the run it is, see [`crate::spill`]; none: it is no run's.
+    pub spot: Option<u8>,
     /// Others of the run have these limits, too.
     pub limits: Vec<Limit>,
     /// What another one like it is made from: of a file without a name and without a bound.
@@ -100,6 +102,12 @@ impl SwapPlace {
     #[must_use]
     pub fn directory(path: CString) -> Self {
         SwapPlace { kind: SwapKind::Directory, path, bytes_max: 0, priority: 0, limit: None }
+    }
+
+    /// Where those page to that find it taken by another process.
+    #[must_use]
+    pub fn beside(&self) -> SwapPlace {
+        SwapPlace { kind: SwapKind::Directory, path: directory_of(self), ..self.clone() }
     }
 
     /// Its limit, if others have that, too.
@@ -186,10 +194,10 @@ impl SwapFile {
         }
         if files.is_empty() {
             let first = places.first().ok_or(Errno::NOENT)?;
-            let path = directory_of(first);
-            let beside = SwapPlace { kind: SwapKind::Directory, path, ..first.clone() };
-            let mut file = SwapFile::create(&beside, left).map_err(|errno| failed.unwrap_or(errno))?;
+            let mut file =
+                SwapFile::create(&first.beside(), left).map_err(|errno| failed.unwrap_or(errno))?;
             file.limits.extend(total);
+            file.spot = file.spot.map(|_| 0);
             file.renewed = file.renewed.filter(|_| bytes_max == 0);
             files.push(file);
         }
@@ -221,7 +229,8 @@ impl SwapFile {
         let (gives_back, limits) = (GivesBack::Holes, place.limits());
         let is_free = place.kind == SwapKind::Directory && place.bytes_max == 0;
         let renewed = is_free.then(|| place.clone());
-        Ok(SwapFile { file, lock: None, path, bytes, priority, bad_pages, gives_back, limits, renewed })
+        let (lock, spot) = (None, place.limit);
+        Ok(SwapFile { file, lock, path, bytes, priority, bad_pages, gives_back, spot, limits, renewed })
     }
 
     /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
@@ -263,6 +272,7 @@ impl SwapFile {
             priority: place.priority,
             bad_pages: header.bad_pages,
             gives_back,
+            spot: place.limit,
             limits: place.limits(),
             renewed: None,
         })

@@ -14,6 +14,7 @@ impl<P: SwapIn> Mm<P> {
     /// When an invariant is broken: a page on a list that does not suit its state, a frame not
     /// counted, a slot without owner, a transfer without page.
     pub fn check(&self) {
+        self.stats.check();
         let mut seen = Seen::default();
         for index in 0..self.pages.chunk_count() {
             let (mut used, queued) = (0, seen.queued);

@@ -269,15 +269,15 @@ impl<P: SwapIn> Mm<P> {
     /// Counts a refault and decides, by its distance, on which list the page goes when it arrives
     /// (section 5.7).
     fn refault(&mut self, id: PageId) {
-        self.stats.workingset_refault_anon += 1;
         let evictions = self.evictions_away(id);
         self.pages[id].prev = crate::page::NONE;
         let (scene, stamp) = (self.scene_of_use(id), self.pages.stamp(id));
         let away = Away { evictions, stamp, failed: self.pages[id].take(flag::TESTED) };
         let place = self.reclaim.get().refault(&scene, &away);
         self.note(id, Noted::Arrived);
-        if self.settle(id, place) == ListId::Active {
-            self.stats.workingset_activate_anon += 1;
+        let is_close = self.settle(id, place) == ListId::Active;
+        self.count_refault(id, is_close);
+        if is_close {
             self.pages[id].set(flag::ACTIVATE);
             // The kernel activates a page when it comes back, the pager when it is used.
             self.clock = self.clock.wrapping_add(u32::from(self.config.probe.is_kernel()));
@@ -438,6 +438,7 @@ impl<P: SwapIn> Mm<P> {
         if self.config.probe.is_kernel() {
             return self.refault(id);
         }
+        self.count_refault(id, false);
         self.pages[id].prev = crate::page::NONE;
         self.pages[id].clear(flag::ACTIVATE);
     }

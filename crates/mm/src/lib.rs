@@ -25,6 +25,7 @@ pub mod fileread;
 pub mod filescan;
 mod filler;
 pub mod fingerprint;
+mod ledger;
 mod list;
 mod mm;
 mod overfull;

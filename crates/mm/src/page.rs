@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::ledger::Ledger;
 use crate::reclaim::policy::Stamp;
 use crate::swap::{Backing, Homes};
 use crate::types::{CHUNK_PAGES, PageId, Slot, SpaceId, Vpn};
@@ -170,6 +171,8 @@ pub(crate) struct Chunk {
     pages: [PageEntry; CHUNK_PAGES as usize],
     /// What the reclaim policy notes of each page.
     stamps: [Stamp; CHUNK_PAGES as usize],
+    /// What is noted of each page for the counters.
+    ledgers: [Ledger; CHUNK_PAGES as usize],
 }
 
 impl Chunk {
@@ -248,6 +251,7 @@ impl PageTable {
             homes: Homes::NONE,
             pages,
             stamps: [0; CHUNK_PAGES as usize],
+            ledgers: [Ledger::default(); CHUNK_PAGES as usize],
         }));
         index
     }
@@ -321,6 +325,16 @@ impl PageTable {
         self.chunk_mut(id).stamps[(u64::from(id.0) % CHUNK_PAGES) as usize] = stamp;
     }
 
+    /// What is noted of the page for the counters.
+    pub fn ledger(&self, id: PageId) -> Ledger {
+        self.chunk(id).ledgers[(u64::from(id.0) % CHUNK_PAGES) as usize]
+    }
+
+    /// The same, to be changed.
+    pub fn ledger_mut(&mut self, id: PageId) -> &mut Ledger {
+        &mut self.chunk_mut(id).ledgers[(u64::from(id.0) % CHUNK_PAGES) as usize]
+    }
+
     /// Changes a page's state and keeps the chunk's count.
     pub fn set_state(&mut self, id: PageId, state: State) {
         let chunk = self.chunk_mut(id);
@@ -330,6 +344,7 @@ impl PageTable {
             (true, false) => chunk.used += 1,
             (false, true) => {
                 chunk.used -= 1;
+                chunk.ledgers[(u64::from(id.0) % CHUNK_PAGES) as usize] = Ledger::default();
                 self.note_unused(id);
             }
             _ => {}

@@ -224,6 +224,7 @@ impl<P: SwapIn> Mm<P> {
             self.pages[id].backing = Backing::in_slot(slot);
             // Nobody knows when it left.
             self.pages[id].prev = self.never_left();
+            self.note_evicted(id);
         }
     }
 
@@ -271,7 +272,7 @@ impl<P: SwapIn> Mm<P> {
             out.push(Action::Wake { run: crate::event::Run::one(id) });
         }
         let (list, shadow) = (self.pages[id].list, self.pages[id].prev);
-        let is_unseen = self.pages.is_unseen(id);
+        let (is_unseen, ledger) = (self.pages.is_unseen(id), self.pages.ledger(id));
         self.lists.remove(&mut self.pages, id);
         let (backing, flags) = (self.pages[id].backing, self.pages[id].flags);
         self.pages.set_state(id, State::Untouched);
@@ -286,6 +287,7 @@ impl<P: SwapIn> Mm<P> {
         }
         let stamp = self.pages.stamp(id);
         self.pages.set_stamp(new, stamp);
+        *self.pages.ledger_mut(new) = ledger;
         if list == NO_LIST {
             self.pages[new].prev = shadow;
         } else {

@@ -1,6 +1,8 @@
 //! Counters, with the kernel's names and meanings (specification 2.5 and 5.8) where the kernel has
 //! the counter: of the whole, and of one region.
 
+use crate::ledger::Look;
+
 /// Everything `mm` counts. All values only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Vmstat {
@@ -22,11 +24,11 @@ pub struct Vmstat {
     pub swap_ra_unused: u64,
     /// Pages looked at by background reclaim.
     pub pgscan_kswapd: u64,
-    /// Pages freed by background reclaim.
+    /// Pages freed that background reclaim had looked at.
     pub pgsteal_kswapd: u64,
     /// Pages looked at while a fault waited for a frame.
     pub pgscan_direct: u64,
-    /// Pages freed while a fault waited for a frame.
+    /// Pages freed that were looked at while a fault waited for a frame.
     pub pgsteal_direct: u64,
     /// Of the pages looked at, those whose bytes are no file's.
     pub pgscan_anon: u64,
@@ -42,10 +44,18 @@ pub struct Vmstat {
     pub nr_vmscan_write: u64,
     /// Faults that had to wait for a frame.
     pub allocstall: u64,
-    /// Touches of pages that reclaim had evicted.
+    /// Pages that reclaim had evicted and that are read again, for a fault or ahead of one.
     pub workingset_refault_anon: u64,
+    /// The same of pages whose bytes are in a file.
+    pub workingset_refault_file: u64,
     /// Refaults close enough to go straight to the active list.
     pub workingset_activate_anon: u64,
+    /// ... of pages whose bytes are in a file.
+    pub workingset_activate_file: u64,
+    /// Of these, pages that had been active before.
+    pub workingset_restore_anon: u64,
+    /// ... of pages whose bytes are in a file.
+    pub workingset_restore_file: u64,
     /// Pages that moved to the active list.
     pub pgactivate: u64,
     /// Pages that moved from the active to the inactive list.
@@ -70,15 +80,40 @@ pub struct Vmstat {
 
 impl Vmstat {
     /// Reclaim looks at a page.
-    pub(crate) fn note_scan(&mut self, is_direct: bool, is_file: bool) {
-        *(if is_direct { &mut self.pgscan_direct } else { &mut self.pgscan_kswapd }) += 1;
-        *(if is_file { &mut self.pgscan_file } else { &mut self.pgscan_anon }) += 1;
+    pub(crate) fn note_scan(&mut self, look: Look) {
+        *(if look.is_direct { &mut self.pgscan_direct } else { &mut self.pgscan_kswapd }) += 1;
+        *(if look.is_file { &mut self.pgscan_file } else { &mut self.pgscan_anon }) += 1;
     }
 
-    /// Reclaim frees a page.
-    pub(crate) fn note_steal(&mut self, is_direct: bool, is_file: bool) {
-        *(if is_direct { &mut self.pgsteal_direct } else { &mut self.pgsteal_kswapd }) += 1;
-        *(if is_file { &mut self.pgsteal_file } else { &mut self.pgsteal_anon }) += 1;
+    /// A page is freed that was looked at.
+    pub(crate) fn note_steal(&mut self, look: Look) {
+        *(if look.is_direct { &mut self.pgsteal_direct } else { &mut self.pgsteal_kswapd }) += 1;
+        *(if look.is_file { &mut self.pgsteal_file } else { &mut self.pgsteal_anon }) += 1;
+    }
+
+    /// What holds of the counters of reclaim at any time (specification 5.8).
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check(&self) {
+        let pairs = [
+            (self.pgsteal_kswapd, self.pgscan_kswapd),
+            (self.pgsteal_direct, self.pgscan_direct),
+            (self.pgsteal_anon, self.pgscan_anon),
+            (self.pgsteal_file, self.pgscan_file),
+            (self.pgdeactivate, self.pgrefill),
+            (self.workingset_activate_anon, self.workingset_refault_anon),
+            (self.workingset_activate_file, self.workingset_refault_file),
+            (self.workingset_restore_anon, self.workingset_activate_anon),
+            (self.workingset_restore_file, self.workingset_activate_file),
+            (self.pgmajfault, self.pgfault),
+        ];
+        assert!(pairs.iter().all(|(part, all)| part <= all), "a part of it is not more than it: {self:?}");
+        let sums = [
+            (self.pgscan_kswapd + self.pgscan_direct, self.pgscan_anon + self.pgscan_file),
+            (self.pgsteal_kswapd + self.pgsteal_direct, self.pgsteal_anon + self.pgsteal_file),
+        ];
+        assert!(sums.iter().all(|(by, of)| by == of), "divided in two ways: {self:?}");
     }
 }
 

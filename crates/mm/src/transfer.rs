@@ -219,6 +219,7 @@ impl<P: SwapIn> Mm<P> {
         let forgotten = if self.config.probe.is_kernel() { flag::SECOND_LOOK } else { 0 };
         self.pages[id].clear(flag::REFERENCED | flag::EAGER | forgotten);
         self.count_steal(id);
+        self.note_evicted(id);
         out.push_free(id);
     }
 
@@ -237,6 +238,7 @@ impl<P: SwapIn> Mm<P> {
             let shows_zero = self.pages[id].take(flag::SHOWS_ZERO);
             if result.taken & bit != 0 && result.same & bit == 0 && self.is_in_file(id) {
                 self.pages[id].set(flag::DIRTY);
+                self.count_as_stored_to(id);
             }
             if result.taken & bit != 0 || unviewed {
                 self.taken(id, result.zero & bit != 0, result.same & bit != 0, out);
@@ -373,10 +375,6 @@ impl<P: SwapIn> Mm<P> {
             self.held -= 1;
             self.forget(id);
         }
-    }
-
-    fn count_steal(&mut self, id: PageId) {
-        self.stats.note_steal(!self.waiting.is_empty(), self.is_in_file(id));
     }
 }
 

@@ -111,7 +111,6 @@ struct World {
     /// Other worlds know what is in these.
     sealed: BTreeSet<AreaId>,
     /// Pages that were on swap when the world began.
-    inherited: u64,
     /// Areas that were forgotten.
     forgotten: u32,
     /// What each page must show.
@@ -149,7 +148,6 @@ impl World {
             claims: BTreeMap::new(),
             left: Vec::new(),
             sealed: BTreeSet::new(),
-            inherited: 0,
             forgotten: 0,
             truth: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -179,14 +177,7 @@ impl World {
 
     /// What is freed was looked at before, however the looks are divided.
     fn check_counters(&self) {
-        let stats = self.mm.stats();
-        let scanned = stats.pgscan_kswapd + stats.pgscan_direct;
-        let stolen = stats.pgsteal_kswapd + stats.pgsteal_direct;
-        // What was inherited its parent has looked at.
-        assert!(stolen <= scanned + self.inherited, "{stolen} freed, {scanned} looked at");
-        assert_eq!(scanned, stats.pgscan_anon + stats.pgscan_file);
-        assert_eq!(stolen, stats.pgsteal_anon + stats.pgsteal_file);
-        assert!(stats.pgdeactivate <= stats.pgrefill, "who is deactivated was looked at");
+        self.mm.stats().check();
     }
 
     fn vpn(&self, id: PageId) -> u64 {
@@ -584,7 +575,6 @@ impl World {
             child.feed(Event::Resident { space: SPACE, start: vpn, end: vpn.offset(1) });
         }
         for &(vpn, slot) in &out {
-            child.inherited += 1;
             child.swap.insert(slot.0, self.swap[&slot.0]);
             child.feed(Event::Inherited { space: SPACE, vpn: Vpn(vpn), slot, count: 1 });
         }

@@ -163,6 +163,7 @@ impl Builder {
             swap: vec![SwapPlace::directory(path)],
             swap_bytes_max: self.swap_max,
             claims: None,
+            spill: None,
             use_move: self.use_move,
             use_uring: self.use_uring,
             poll_idle: self.poll_idle,

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use overspill_engine::purse::Purse;
 use overspill_engine::shared::{Process, Shared, flags, state};
-use overspill_engine::{claims, places};
+use overspill_engine::{claims, places, spill};
 use overspill_sys::procfs;
 
 /// A place in the table. What this process ran before an exec has ended with it. What a free place
@@ -21,6 +21,7 @@ pub fn claim(shared: &'static Shared, pid: u32, program_pages: u32) -> Option<&'
     let (index, process) = places::take(&shared.processes, shared.config.flags & flags::TRACE != 0)?;
     process.clear();
     claims::clear(&shared.claims[index]);
+    spill::clear(&shared.spill.rows[index]);
     process.pid.store(pid, Ordering::Relaxed);
     process.program_pages.store(program_pages, Ordering::Relaxed);
     process.program_stamp.store(procfs::own_program_stamp(), Ordering::Relaxed);

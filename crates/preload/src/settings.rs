@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use overspill_engine::claims::{self, Claims};
 use overspill_engine::shared::{Config, Process, Shared, flags};
+use overspill_engine::spill::Teller;
 use overspill_engine::{Settings, SwapKind, SwapPlace};
 use overspill_mm::readahead::policy::{self, Policy};
 use overspill_mm::reclaim::policy::Choice;
@@ -48,6 +49,7 @@ pub fn of(shared: &'static Shared, process: &Process, files: Files, pagemap: Opt
         swap,
         swap_bytes_max: config.swap_bytes_max,
         claims: if has(flags::PER_PROCESS) { None } else { Claims::of(shared, process) },
+        spill: Teller::of(shared, process),
         use_move: !has(flags::NO_MOVE),
         use_uring: is_rich && !has(flags::NO_URING),
         poll_idle: is_rich && has(flags::POLL_IDLE),

@@ -72,7 +72,7 @@ struct Row {
     pages_out: u64,
     /// Faults that waited for a frame; overspill's alone.
     stalls: Option<u64>,
-    /// Touches of what had left; overspill's alone.
+    /// Pages that had left and were read again; overspill's alone.
     refaults: Option<u64>,
     /// What the load said.
     load: Neighbours,

@@ -28,6 +28,7 @@ mod lending;
 mod objection;
 mod others;
 mod pace;
+pub mod places;
 pub mod program;
 mod proposal;
 pub mod report;
@@ -43,6 +44,7 @@ mod tracing;
 mod turns;
 mod unmapped;
 mod verdict;
+mod vmstat;
 mod watch;
 
 use std::ffi::{CString, OsString};

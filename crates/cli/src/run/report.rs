@@ -8,10 +8,12 @@ use serde::Serialize;
 
 use super::census::{Census, Record};
 use super::others::{self, OtherRun};
+use super::places::Place;
 use super::scanning::Scanning;
 use super::shared_page::{LEVELS, Report as AgentReport};
 use super::slowdown::{Machine, Slowdown, waiters};
 use super::verdict::{self, Verdict};
+use super::vmstat::VMSTAT;
 use super::watch::Watched;
 use crate::args::RunArgs;
 use crate::histogram::{Histogram, Latency};
@@ -20,35 +22,6 @@ use crate::os::child::{Ended, Status};
 
 /// Of the JSON file's layout; a reader that knows it can read later files of the same number.
 const SCHEMA_VERSION: u32 = 1;
-
-/// Counters that have the kernel's names because they count what the kernel's own count.
-const VMSTAT: [&str; 25] = [
-    "pgfault",
-    "pgmajfault",
-    "pswpin",
-    "pswpout",
-    "zswpin",
-    "zswpout",
-    "zswpwb",
-    "swap_ra",
-    "swap_ra_hit",
-    "pgscan_kswapd",
-    "pgsteal_kswapd",
-    "pgscan_direct",
-    "pgsteal_direct",
-    "pgscan_anon",
-    "pgscan_file",
-    "pgsteal_anon",
-    "pgsteal_file",
-    "allocstall",
-    "pageoutrun",
-    "nr_vmscan_write",
-    "workingset_refault_anon",
-    "workingset_activate_anon",
-    "pgactivate",
-    "pgdeactivate",
-    "pgrefill",
-];
 
 /// Counters of large mappings of files that were left to the kernel, and why that was.
 const FILES_LEFT: [(&str, &str); 7] = [
@@ -95,6 +68,8 @@ pub struct Report {
     pub swap_max_bytes: Option<u64>,
     /// Where it spilled to.
     pub swap: String,
+    /// What went to each of those places, and what was there.
+    pub places: Vec<Place>,
     /// `--page-cluster`.
     pub page_cluster: Option<u32>,
     /// The read-ahead policy.
@@ -296,6 +271,7 @@ impl Report {
             ram_bytes: run.ram_bytes,
             swap_max_bytes: args.tuning.swap_max.map(|size| size.bytes(crate::machine::ram_for_shares())),
             swap: run.swap.clone(),
+            places: run.watched.places.clone(),
             page_cluster: args.tuning.page_cluster,
             readahead: args.tuning.readahead.unwrap_or_default().name(),
             reclaim: args.tuning.reclaim.unwrap_or_default().name(),
@@ -568,6 +544,7 @@ mod tests {
             refused: None,
             overlooks: false,
             group: Default::default(),
+            places: vec![],
         };
         let run = Run {
             args: &args,

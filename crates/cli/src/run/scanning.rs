@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-/// The derived values. Efficiency is of both sides together: a page that background reclaim looked
-/// at may be freed while a fault waits.
+/// The derived values. Efficiency is of both sides together.
 #[derive(Serialize, Debug, Default, Clone, Copy, PartialEq)]
 pub struct Scanning {
     /// Pages freed, of 100 looked at; the others were wanted again, or could not be taken.

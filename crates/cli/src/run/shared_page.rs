@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use overspill_engine::orders::{ORDER_BYTES, ORDERS, Orders};
+use overspill_engine::orders::{ORDER_BYTES, ORDERS, Order, Orders};
 use overspill_engine::shared::{
     Config, Counters, ENV, LATENCY_BUCKETS, MAGIC, PATH_MAX, PLACES_MAX, PROCESSES, Process, Shared, Tree,
     VERSION, flags,
@@ -364,6 +364,25 @@ impl SharedPage {
         // Only now: what is counted is complete.
         self.file.write_all_at(&(index + 1).to_ne_bytes(), at(offset_of!(Orders, count)))?;
         Ok(index)
+    }
+
+    /// What stands at a place in the memory.
+    pub fn read_at(&self, bytes: &mut [u8], at: usize) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at as u64)
+    }
+
+    /// Changes it.
+    pub fn write_at(&self, bytes: &[u8], at: usize) -> io::Result<()> {
+        self.file.write_all_at(bytes, at as u64)
+    }
+
+    /// The orders that were given; None: one is malformed.
+    pub fn orders(&self) -> io::Result<Vec<Option<Order>>> {
+        let mut bytes = vec![0; size_of::<Orders>()];
+        self.file.read_exact_at(&mut bytes, offset_of!(Shared, orders) as u64)?;
+        let count = Fields(&bytes).u32(offset_of!(Orders, count)) as usize;
+        let texts = bytes[offset_of!(Orders, texts)..].chunks_exact(ORDER_BYTES);
+        Ok(texts.take(count).map(Order::decode).collect())
     }
 
     /// How many places were ever claimed.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::descendants::is_put_off;
+use super::places;
 use super::shared_page::{Report, SharedPage};
 use crate::histogram::Histogram;
 use crate::human;
@@ -26,7 +27,8 @@ pub fn answer(page: &SharedPage, ram_bytes: u64, elapsed: Duration) {
         signals::pass_on(libc::SIGUSR1);
     }
     let Ok(reports) = page.reports() else { return };
-    stderr::write_beside(human::folded(&line(&reports, ram_bytes, elapsed), "    "));
+    let told = [line(&reports, ram_bytes, elapsed)].into_iter().chain(places::lines(&page.places_now()));
+    stderr::write_beside(told.map(|line| human::folded(&line, "    ")).collect::<String>());
 }
 
 fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {

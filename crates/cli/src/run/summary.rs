@@ -1,11 +1,13 @@
 //! The summary of a run for people: 12 lines at most, but for `--files`, warnings, and what is folded.
 
+use super::places;
 use super::report::Report;
 use crate::histogram::Latency;
 use crate::human;
 
-/// The bound on what it says, before anything is folded: 12 of every run, one of files, two warnings.
-const LINES_MAX: usize = 15;
+/// The bound on what it says, before anything is folded: 12 of every run, one of files, two warnings, and
+/// nine of places.
+const LINES_MAX: usize = 24;
 /// Of a command line within the summary, whatever else there is to say on its line.
 const COMMAND_CHARS_MIN: usize = 32;
 const PAGE_BYTES: u64 = 4096;
@@ -18,6 +20,9 @@ pub fn text(report: &Report) -> String {
         lines.push(row("faults", &format!("soft {}", faults(report.soft_faults))));
         lines.push(row("", &format!("major {}", faults(report.major_faults))));
         lines.push(row("swap", &swap(report)));
+        for (index, place) in places::lines(&report.places).iter().enumerate() {
+            lines.push(row(if index == 0 { "places" } else { "" }, place));
+        }
         lines.push(row("read-ahead", &read_ahead(report)));
         if let Some(files) = files(report) {
             lines.push(row("files", &files));
@@ -125,7 +130,8 @@ fn swap(report: &Report) -> String {
 
 fn read_ahead(report: &Report) -> String {
     let (hits, read) = (report.sum("swap_ra_hit"), report.sum("swap_ra"));
-    let refaults = human::count(report.sum("workingset_refault_anon"));
+    let of_kind = ["workingset_refault_anon", "workingset_refault_file"].map(|name| report.sum(name));
+    let refaults = human::count(of_kind.iter().sum());
     if read == 0 {
         return format!("none; {refaults} refaults");
     }

@@ -35,6 +35,7 @@ use super::kin::Kin;
 use super::lending::{self, Borrower, Lender, Lending};
 use super::objection::objection;
 use super::others::Others;
+use super::places::Place;
 use super::shared_page::{Report, SharedPage};
 use super::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
 use super::unmapped::Unmapped;
@@ -77,6 +78,8 @@ pub struct Watched {
     pub overlooks: bool,
     /// What its memory cgroup gives, and whom the kernel has ended in it.
     pub group: group::Told,
+    /// What went where.
+    pub places: Vec<Place>,
 }
 
 /// What it has to know.
@@ -224,8 +227,8 @@ impl Watcher {
             self.end_all();
         }
         let (overlooks, orphans) = (self.descendants.overlooks(), self.descendants.used_at_end());
-        let group = self.group.told();
-        Watched { census: self.census, orphans, refused: self.refused, overlooks, group }
+        let (group, places) = (self.group.told(), self.page.places_now());
+        Watched { census: self.census, orphans, refused: self.refused, overlooks, group, places }
     }
 
     /// Gives those a moment that end because the command has. It is short where nobody is left.
@@ -495,6 +498,7 @@ impl Watcher {
             }
             managed.push(report);
         }
+        self.page.note_peaks(&managed)?;
         let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
         let needed = self.needed(looks, &managed);
         self.census.need(needed, shared_bytes(sightings), blank);

@@ -14,6 +14,7 @@ use std::time::Instant;
 use overspill_engine::shared::state;
 
 use crate::run::keeper::is_keeper;
+use crate::run::places::{self, Place};
 use crate::run::shared_page::{Report, SharedPage};
 use crate::usage;
 
@@ -43,6 +44,8 @@ pub struct Run {
     pub ram_bytes: u64,
     /// What each living process reports.
     pub processes: Vec<Report>,
+    /// What went where.
+    pub places: Vec<Place>,
 }
 
 impl Look {
@@ -125,9 +128,9 @@ fn run(pid: u32) -> Option<Run> {
     }
     let page = memory(&process)?;
     let ram_bytes = page.settings().ok()?.ram_bytes;
-    let lives = |report: &Report| !report.is_over && self::process(report.pid).exists();
-    let processes = page.reports().ok()?.into_iter().filter(lives).collect();
-    Some(Run { pid, command: command(words), ram_bytes, processes })
+    let processes: Vec<Report> = page.reports().ok()?.into_iter().filter(places::lives).collect();
+    let places = page.places(&processes).unwrap_or_default();
+    Some(Run { pid, command: command(words), ram_bytes, processes, places })
 }
 
 /// The memory of a run, to give it orders.

@@ -90,7 +90,9 @@ fn keys() -> Receiver<u8> {
 fn draw(frame: &mut Frame<'_>, views: &[View], nothing: &str) {
     let heights = views.iter().map(|view| {
         Constraint::Length(
-            u16::try_from(view.rows.len()).unwrap_or(u16::MAX).saturating_add(LINES_BESIDE_ROWS),
+            u16::try_from(view.rows.len() + view.places.len())
+                .unwrap_or(u16::MAX)
+                .saturating_add(LINES_BESIDE_ROWS),
         )
     });
     let rest = [Constraint::Min(0), Constraint::Length(1)];
@@ -105,8 +107,12 @@ fn draw(frame: &mut Frame<'_>, views: &[View], nothing: &str) {
 }
 
 fn draw_run(frame: &mut Frame<'_>, view: &View, area: Rect) {
-    let [heading, bar, table] =
-        Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    let heights = [1, view.places.len() as u16, 1].map(Constraint::Length).into_iter();
+    let [heading, places, bar, table] = *Layout::vertical(heights.chain([Constraint::Min(0)])).split(area)
+    else {
+        return;
+    };
+    frame.render_widget(Paragraph::new(view.places.join("\n")), places);
     frame.render_widget(Paragraph::new(view.heading.as_str()), heading);
     let gauge = Gauge::default().percent(view.percent.min(100) as u16).label("");
     let gauge = if colours() { gauge.gauge_style(Color::Cyan) } else { gauge };
@@ -148,6 +154,7 @@ mod tests {
     #[test]
     fn runs_are_drawn_one_below_the_other() {
         let view = |pid: u32| View {
+            places: vec![],
             heading: format!("{pid}  sort: 50.0 MiB of 100.0 MiB (50 %)"),
             percent: 50,
             rows: vec![HEADER.map(|name| format!("{pid}{}", &name[..1])).to_vec()],

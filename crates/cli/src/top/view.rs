@@ -4,6 +4,7 @@
 use super::scan::{Look, Run, state_word};
 use crate::compare::Table;
 use crate::human;
+use crate::run::places::lines;
 use crate::run::shared_page::Report;
 
 const PAGE_BYTES: u64 = 4096;
@@ -21,6 +22,8 @@ pub struct View {
     pub heading: String,
     /// The share of the budget that is taken, in percent; more than 100 where something goes wrong.
     pub percent: u64,
+    /// A line for each place, where there are several.
+    pub places: Vec<String>,
     /// The figures of each process.
     pub rows: Vec<Vec<String>>,
 }
@@ -45,7 +48,7 @@ fn view(run: &Run, before: Option<&Run>, seconds: f64) -> View {
         let old = before.and_then(|run| run.processes.iter().find(|old| old.claim() == process.claim()));
         row(process, old, seconds)
     };
-    View { heading, percent, rows: run.processes.iter().map(row).collect() }
+    View { heading, percent, places: lines(&run.places), rows: run.processes.iter().map(row).collect() }
 }
 
 fn row(process: &Report, before: Option<&Report>, seconds: f64) -> Vec<String> {
@@ -75,7 +78,9 @@ pub fn text(before: &Look, now: &Look) -> String {
     if views.is_empty() {
         return now.nothing().to_owned() + "\n";
     }
-    views.iter().map(|view| human::folded(&view.heading, "    ") + &table(view) + "\n").collect()
+    let folded = |line: &String| human::folded(line, "    ");
+    let places = |view: &View| view.places.iter().map(folded).collect::<String>();
+    views.iter().map(|view| folded(&view.heading) + &places(view) + &table(view) + "\n").collect()
 }
 
 fn table(view: &View) -> String {
@@ -103,7 +108,11 @@ mod tests {
 
     fn look(at: Instant, processes: Vec<Report>) -> Look {
         let command = vec!["sort".into(), "x".repeat(200)];
-        Look { at, runs: vec![Run { pid: 99, command, ram_bytes: 100 << 20, processes }], has_closed: false }
+        Look {
+            at,
+            runs: vec![Run { pid: 99, command, ram_bytes: 100 << 20, processes, places: vec![] }],
+            has_closed: false,
+        }
     }
 
     #[test]

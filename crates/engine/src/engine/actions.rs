@@ -160,6 +160,7 @@ impl Engine {
         if self.pack(run, slot) {
             return self.events.push_back(Event::WriteDone { io, result: WriteResult::Done });
         }
+        self.note_moved(slot, run.count, true);
         if self.sealing.is_some() {
             return self.seal(io, run, slot);
         }

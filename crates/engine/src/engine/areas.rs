@@ -23,8 +23,10 @@ const ROOM_BYTES: u64 = 16 << 20;
 pub(super) struct KnownArea {
     /// Of the place that it is, or lies in.
     pub(super) path: CString,
-    bytes: u64,
-    leaves: bool,
+    pub(super) bytes: u64,
+    pub(super) leaves: bool,
+    /// Which place of the run that is: see [`crate::spill`].
+    pub(super) spot: Option<u8>,
     /// That by which it was to go.
     order: Option<u32>,
     /// Of what it may use others may use some.
@@ -51,8 +53,8 @@ impl KnownArea {
 
     fn new(path: CString, bytes: u64, claim: Option<Claim>, renewed: Option<SwapPlace>) -> KnownArea {
         let (leaves, order, is_sealed, thins_out) = (false, None, false, false);
-        let room_when_closed = None;
-        KnownArea { path, bytes, leaves, order, claim, renewed, is_sealed, thins_out, room_when_closed }
+        let (room_when_closed, spot) = (None, None);
+        KnownArea { path, bytes, leaves, spot, order, claim, renewed, is_sealed, thins_out, room_when_closed }
     }
 
     /// May a child read what is in it?
@@ -89,7 +91,8 @@ impl Engine {
         let id = self.mm.add_area(&AreaConfig { slots, priority, discards, claims });
         assert_eq!(usize::from(id.0), self.areas.len(), "areas are numbered in order");
         let renewed = swap.renewed.filter(|_| claim.is_none());
-        self.areas.push(KnownArea::new(swap.path, swap.bytes, claim, renewed));
+        let known = KnownArea::new(swap.path, swap.bytes, claim, renewed);
+        self.areas.push(KnownArea { spot: swap.spot, ..known });
         swap.bad_pages.iter().for_each(|&page| self.mm.exclude(id, page));
         self.transfers.add_area(swap.file, swap.lock, self.mm.area_place(id).0.0, swap.gives_back);
         true

@@ -120,6 +120,7 @@ impl Engine {
         }
         let pool = &self.compressed.pool;
         self.sums.read_begins(io, run, slot, |n| pool.tier.holds(slot + n));
+        self.note_moved(slot + first, last + 1 - first, false);
         self.transfers.read(io, slot + first, &pieces);
     }
 
@@ -290,6 +291,7 @@ impl Engine {
         let address = self.view.program.bounce_address(at);
         let ordered = self.transfers.write_back(at, slots.start, address, slots.end - slots.start);
         if ordered {
+            self.note_moved(slots.start, slots.end - slots.start, true);
             self.compressed.pool.tier.leaves(slots);
         }
         ordered

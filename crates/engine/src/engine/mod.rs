@@ -29,6 +29,7 @@ mod messages;
 mod regions;
 mod sealing;
 mod sharing;
+mod spilling;
 mod syncing;
 mod whole;
 mod wiping;
@@ -62,6 +63,7 @@ use crate::report::Report;
 use crate::reservations::Reservations;
 use crate::robust::Robust;
 use crate::shared_regions::SharedRegions;
+use crate::spill::Teller;
 use crate::staging::Staging;
 use crate::sums::{Reading, Sums};
 use crate::trace::{Ring, Tracer};
@@ -135,6 +137,8 @@ pub struct Engine {
     reopens_next: Nanos,
     /// What areas may use is bounded for all processes of a run together.
     claims: Option<Claims>,
+    /// What went where is told.
+    spill: Option<Teller>,
     compressed: Compressed,
     /// Frames that pages and the pool may have, now and at the start.
     allowed: u32,
@@ -213,6 +217,7 @@ impl Engine {
             areas: Vec::new(),
             reopens_next: 0,
             claims: None,
+            spill: None,
             compressed: Compressed::new(0, false),
             allowed,
             allowed_at_first: allowed,
@@ -255,9 +260,9 @@ impl Engine {
         Engine { compressed: Compressed::new(frames, is_fixed), ..self }
     }
 
-    /// Bounds on swap are those of all processes of a run together.
-    pub(crate) fn with_claims(self, claims: Option<Claims>) -> Self {
-        Engine { claims, ..self }
+    /// Bounds on swap are those of all processes of a run together, and what went where is told to it.
+    pub(crate) fn with_claims(self, claims: Option<Claims>, spill: Option<Teller>) -> Self {
+        Engine { claims, spill, ..self }
     }
 
     /// Idle processors are kept awake while it matters.
@@ -415,6 +420,7 @@ impl Engine {
         self.read_foreseen();
         self.size_pool();
         let packed = self.compressed.stats();
+        self.tell_spilled();
         self.report.publish(self.mm.stats(), &packed, self.mm.slots_used());
     }
 

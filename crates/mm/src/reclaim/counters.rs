@@ -74,6 +74,15 @@ impl Counters {
         }
     }
 
+    /// What holds of them at any time.
+    pub(super) fn check(&self) {
+        let pairs = self.pgsteal.iter().flatten().zip(self.pgscan.iter().flatten());
+        let activated = self.workingset_activate.iter().zip(&self.workingset_refault);
+        let restored = self.workingset_restore.iter().zip(&self.workingset_activate);
+        let all = pairs.chain(activated).chain(restored);
+        assert!(all.into_iter().all(|(part, all)| part <= all), "a part of it is not more than it: {self:?}");
+    }
+
     /// `pgscan_kswapd`, `pgscan_direct`.
     #[must_use]
     pub fn pgscan_by(&self, who: Reclaimer) -> u64 {

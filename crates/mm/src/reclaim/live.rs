@@ -212,7 +212,7 @@ impl<P: SwapIn> Mm<P> {
             windows: self.windows(),
             second_chance: self.second_chance(),
             evictions: self.stats.pgsteal_anon + self.stats.pgsteal_file,
-            activations: self.stats.workingset_activate_anon,
+            activations: self.stats.workingset_activate_anon + self.stats.workingset_activate_file,
             oldest_test: self.lists.tail(ListId::Tested).map(|id| self.pages.stamp(id)),
             oldest_active: None,
             part: Part::Rest,
@@ -318,7 +318,7 @@ impl<P: SwapIn> Mm<P> {
     /// A page that was tested is one that is to leave now.
     fn has_failed(&mut self, id: PageId) {
         self.pages[id].set(flag::TESTED);
-        self.stats.pgdeactivate += 1;
+        self.note_deactivated(id);
         self.count_scan(id);
     }
 
@@ -660,7 +660,9 @@ impl<P: SwapIn> Mm<P> {
             // room, perhaps, and has not.
             page.clear(flag::TESTED | flag::MAKES_ROOM);
             let ranks = self.reclaim.peek().ranks_active(Part::Rest);
-            self.touched(id, if ranks { Waited::Nowhere } else { Waited::ToLeave })
+            let list = self.touched(id, if ranks { Waited::Nowhere } else { Waited::ToLeave });
+            self.stats.pgactivate += u64::from(list == ListId::Active);
+            list
         } else if self.config.early || page.has(flag::SECOND_LOOK) {
             self.stats.pgactivate += 1;
             self.clock = self.clock.wrapping_add(1);
@@ -682,7 +684,7 @@ impl<P: SwapIn> Mm<P> {
             let Some(id) = self.oldest_ranked(part).or_else(|| oldest(self)) else { return };
             *looks = looks.saturating_sub(1);
             self.stats.pgrefill += 1;
-            self.stats.pgdeactivate += 1;
+            self.note_deactivated(id);
             // The hardware's bit is cleared; the software bit stays, so that one more use is enough
             // to come back.
             self.pages[id].clear(flag::REFERENCED);
@@ -696,6 +698,8 @@ impl<P: SwapIn> Mm<P> {
     fn hand_back(&mut self, part: Part, count: u32) {
         for _ in 0..count {
             let Some(id) = self.lists.part_head(ListId::Active, part) else { return };
+            self.stats.pgrefill += 1;
+            self.note_deactivated(id);
             self.lists.remove(&mut self.pages, id);
             self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
         }
@@ -715,16 +719,10 @@ impl<P: SwapIn> Mm<P> {
     fn replace_oldest(&mut self, part: Part) -> bool {
         let Some(id) = self.lists.part_tail(ListId::Active, part) else { return false };
         self.stats.pgrefill += 1;
-        self.stats.pgdeactivate += 1;
+        self.note_deactivated(id);
         self.pages[id].set(flag::TESTED | flag::MAKES_ROOM);
         self.lists.remove(&mut self.pages, id);
         self.lists.push_tail(&mut self.pages, ListId::Inactive, id);
         true
-    }
-
-    /// Reclaim looks at a page: whether it leaves is seen later, and then counted as freed. Every
-    /// page that is freed was looked at once since it came into view or was read.
-    pub(crate) fn count_scan(&mut self, id: PageId) {
-        self.stats.note_scan(!self.waiting.is_empty(), self.is_in_file(id));
     }
 }

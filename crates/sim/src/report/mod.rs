@@ -87,7 +87,7 @@ pub struct Row {
     pub swap_ra: u64,
     /// Of those, pages that were used.
     pub swap_ra_hit: u64,
-    /// Touches of evicted pages.
+    /// Evicted pages that were read again, for a fault or ahead of one.
     pub workingset_refault_anon: u64,
     /// What reclaim did.
     #[serde(flatten)]
@@ -121,9 +121,9 @@ pub struct Reclaim {
     pub pgscan_kswapd: u64,
     /// Pages looked at while a fault waited.
     pub pgscan_direct: u64,
-    /// Pages freed that no fault waited for.
+    /// Pages freed that were looked at when no fault waited.
     pub pgsteal_kswapd: u64,
-    /// Pages freed while a fault waited.
+    /// Pages freed that were looked at while a fault waited.
     pub pgsteal_direct: u64,
     /// Active pages looked at.
     pub pgrefill: u64,

@@ -288,6 +288,7 @@ impl Node {
     /// # Panics
     /// When frames, lists and pages do not add up.
     pub fn check(&self) {
+        self.counters.check();
         let mut held = 0;
         for domain in (0..self.domain_count()).map(DomainId) {
             for list in SCANNED.into_iter().chain([List::Unevictable]) {

@@ -305,6 +305,9 @@ fn write_error_beside_another(context: &Context) -> Outcome<Verdict> {
     let disk = FaultyDisk::new(context, "swap-write-error-beside", &["--fail-writes-after", "65536"])?;
     let finished = beside_another(context, "write-error-beside", &disk.directory)?;
     warned_once(&finished, &["write", "go to the others"])?;
+    let states: Vec<_> =
+        finished.report()?["places"].as_array().into_iter().flatten().map(|it| &it["state"]).collect();
+    ensure!(states == ["failed", "open"], "{states:?}");
     finished.within_budget()
 }
 

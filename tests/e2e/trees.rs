@@ -284,8 +284,8 @@ fn readers_that_store(context: &Context) -> Outcome<Verdict> {
 /// *The story:* a parent stored to its 90 MiB of 101 right after a fork, at the speed of memory. Until the
 /// launcher had seen it nobody counted the copies: 141 to 182 MiB for 0.15 s.
 ///
-/// What it pages out meanwhile its children may have still, which is seen late: up to 130 MiB is no error here
-/// (docs/decisions/0166).
+/// What it pages out meanwhile its children may have still, which is seen late: up to 130 MiB is no error
+/// here (docs/decisions/0166).
 fn parent_that_stores(context: &Context, children: &str) -> Outcome<Verdict> {
     let program = packages::compile(context, "parent", PARENT, &[])?;
     let name = format!("trees-parent-of-{children}");

@@ -117,6 +117,14 @@ fn within(bound_bytes: u64, finished: &Finished, held: Option<Held>) -> Verdict 
     Verdict(Some(Held { bytes, bound_bytes, complaint }))
 }
 
+/// All was managed, something was paged out, and what was held at a time is within that bound.
+fn managed_within(bound_bytes: u64, finished: &Finished, Verdict(held): Verdict) -> Outcome<Verdict> {
+    finished.succeeded()?.paged()?;
+    let managed = &finished.report()?["managed"];
+    ensure!(*managed == true, "{}", finished.complain(&format!("managed: {managed}")));
+    Ok(within(bound_bytes, finished, held))
+}
+
 /// *The story:* each of them had the whole budget.
 fn sorts(context: &Context) -> Outcome<Verdict> {
     let input = context.path("trees-sorts.in");
@@ -274,11 +282,8 @@ fn readers(context: &Context) -> Outcome<Verdict> {
 /// Each store makes a copy, which counts, and is paged. They begin to be managed while they store, so that
 /// the bound is one and a half times the budget (docs/decisions/0135): 20 times 60 MiB would be 1200.
 fn readers_that_store(context: &Context) -> Outcome<Verdict> {
-    let (finished, Verdict(held)) = children(context, "100")?;
-    finished.succeeded()?.paged()?;
-    let managed = &finished.report()?["managed"];
-    ensure!(*managed == true, "{}", finished.complain(&format!("managed: {managed}")));
-    Ok(within(180 * MIB, &finished, held))
+    let (finished, verdict) = children(context, "100")?;
+    managed_within(180 * MIB, &finished, verdict)
 }
 
 /// *The story:* a parent stored to its 90 MiB of 101 right after a fork, at the speed of memory. Until the
@@ -290,11 +295,8 @@ fn parent_that_stores(context: &Context, children: &str) -> Outcome<Verdict> {
     let program = packages::compile(context, "parent", PARENT, &[])?;
     let name = format!("trees-parent-of-{children}");
     let launch = Launch::new(context, &name, &program).args(["90", children]).timeout(180);
-    let (finished, Verdict(held)) = sampled(launch, 101 * MIB)?;
-    finished.succeeded()?.paged()?;
-    let managed = &finished.report()?["managed"];
-    ensure!(*managed == true, "{}", finished.complain(&format!("managed: {managed}")));
-    Ok(within(130 * MIB, &finished, held))
+    let (finished, verdict) = sampled(launch, 101 * MIB)?;
+    managed_within(130 * MIB, &finished, verdict)
 }
 
 /// *The story:* twenty programs that looked at the same 60 MiB in 100 were said to have gone above

@@ -87,8 +87,13 @@ impl Hierarchy {
     /// The limit around this very process, if there is one: that of its group and of all groups
     /// above.
     pub fn own_limit_bytes(&self) -> Option<u64> {
+        self.limit_bytes(&self.own_name()?)
+    }
+
+    /// The name of this process's group, as /proc gives it.
+    fn own_name(&self) -> Option<String> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        self.limit_bytes(own_path(&groups, self.version)?)
+        own_path(&groups, self.version).map(str::to_owned)
     }
 
     /// The limit around the group of that name, as /proc gives it.
@@ -106,8 +111,7 @@ impl Hierarchy {
 
     /// The groups around this process that have a limit.
     fn own_bounds(&self) -> Option<Vec<Bound>> {
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        Some(self.bounds(own_path(&groups, self.version)?))
+        Some(self.bounds(&self.own_name()?))
     }
 
     fn bounds(&self, name: &str) -> Vec<Bound> {
@@ -149,9 +153,8 @@ pub struct Own {
 impl Own {
     /// It, where one can be found.
     pub fn find() -> Option<Own> {
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let hierarchy = Hierarchy::find().ok()?;
-        let path = hierarchy.group(own_path(&groups, hierarchy.version)?);
+        let path = hierarchy.group(&hierarchy.own_name()?);
         Some(Own { version: hierarchy.version, path })
     }
 

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::path::Path;
 
 use overspill_engine::SwapPlace;
 use overspill_engine::claims::PLACES;
@@ -12,7 +11,7 @@ use overspill_engine::shared::{PROCESSES, Shared};
 use overspill_engine::spill::{Here, Row, SPOTS, Spill, Total, stand};
 use serde::Serialize;
 
-use super::shared_page::{Report, SharedPage};
+use super::shared_page::{Fields, Report, SharedPage};
 use crate::human;
 
 /// Of a path, in a line.
@@ -102,18 +101,17 @@ impl SharedPage {
         let here = self.here(living)?;
         let mut places = Vec::new();
         for (spot, SwapPlace { path, priority, .. }) in known(self)? {
-            let total = &totals[spot * size_of::<Total>()..][..size_of::<Total>()];
-            let value = |field: usize| u64_of(total, field);
+            let total = Fields(&totals[spot * size_of::<Total>()..][..size_of::<Total>()]);
             let (pages, stand) = here[spot];
-            let stand = if stand == stand::NONE { value(offset_of!(Total, stand)) as u32 } else { stand };
+            let stand = if stand == stand::NONE { total.u64(offset_of!(Total, stand)) as u32 } else { stand };
             let place = Place {
                 path: path.to_string_lossy().into_owned(),
                 priority,
-                size_bytes: value(offset_of!(Total, size)),
+                size_bytes: total.u64(offset_of!(Total, size)),
                 used_bytes: pages * overspill_mm::types::PAGE_SIZE,
-                peak_bytes: value(offset_of!(Total, peak)),
-                written_bytes: value(offset_of!(Total, written)),
-                read_bytes: value(offset_of!(Total, read)),
+                peak_bytes: total.u64(offset_of!(Total, peak)),
+                written_bytes: total.u64(offset_of!(Total, written)),
+                read_bytes: total.u64(offset_of!(Total, read)),
                 state: word_of(stand),
             };
             // Nobody had to go beside the others.
@@ -126,7 +124,8 @@ impl SharedPage {
 
     /// The same, of those that go on now.
     pub fn places_now(&self) -> Vec<Place> {
-        let living = |reports: Vec<Report>| reports.into_iter().filter(lives).collect::<Vec<Report>>();
+        let living =
+            |reports: Vec<Report>| reports.into_iter().filter(Report::lives).collect::<Vec<Report>>();
         self.reports().and_then(|reports| self.places(&living(reports))).unwrap_or_default()
     }
 
@@ -154,9 +153,9 @@ impl SharedPage {
         self.read_spill(&mut rows, offset_of!(Spill, rows))?;
         for report in living {
             let row = &rows[report.place * size_of::<Row>()..][..size_of::<Row>()];
-            for (sum, here) in sums.iter_mut().zip(row.chunks_exact(size_of::<Here>())) {
-                sum.0 += u64::from(u32_of(here, offset_of!(Here, pages)));
-                sum.1 = sum.1.max(u32_of(here, offset_of!(Here, stand)));
+            for (sum, here) in sums.iter_mut().zip(row.chunks_exact(size_of::<Here>()).map(Fields)) {
+                sum.0 += u64::from(here.u32(offset_of!(Here, pages)));
+                sum.1 = sum.1.max(here.u32(offset_of!(Here, stand)));
             }
         }
         Ok(sums)
@@ -169,19 +168,6 @@ impl SharedPage {
     fn write_spill(&self, bytes: &[u8], at: usize) -> io::Result<()> {
         self.write_at(bytes, offset_of!(Shared, spill) + at)
     }
-}
-
-fn u32_of(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes were cut"))
-}
-
-fn u64_of(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes were cut"))
-}
-
-/// Does the process of the report go on?
-pub fn lives(report: &Report) -> bool {
-    !report.is_over && Path::new("/proc").join(report.pid.to_string()).exists()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use overspill_engine::orders::{ORDER_BYTES, ORDERS, Order, Orders};
@@ -176,6 +177,11 @@ impl Report {
     /// story:* one whose code was as large as that of the program before it was taken for that one.
     pub fn is_of(&self, look: &Look) -> bool {
         self.pid == look.pid && look.runs(self.program_pages, self.program_stamp)
+    }
+
+    /// Does the process go on?
+    pub fn lives(&self) -> bool {
+        !self.is_over && Path::new("/proc").join(self.pid.to_string()).exists()
     }
 
     /// A counter by name.
@@ -547,14 +553,16 @@ fn config_bytes(settings: &Settings<'_>, token: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The bytes of a structure.
-struct Fields<'a>(&'a [u8]);
+pub struct Fields<'a>(pub &'a [u8]);
 
 impl Fields<'_> {
-    fn u32(&self, offset: usize) -> u32 {
+    /// The number there.
+    pub fn u32(&self, offset: usize) -> u32 {
         u32::from_ne_bytes(self.0[offset..offset + 4].try_into().expect("four bytes were cut"))
     }
 
-    fn u64(&self, offset: usize) -> u64 {
+    /// The number there.
+    pub fn u64(&self, offset: usize) -> u64 {
         u64::from_ne_bytes(self.0[offset..offset + 8].try_into().expect("eight bytes were cut"))
     }
 

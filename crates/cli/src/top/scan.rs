@@ -14,7 +14,7 @@ use std::time::Instant;
 use overspill_engine::shared::state;
 
 use crate::run::keeper::is_keeper;
-use crate::run::places::{self, Place};
+use crate::run::places::Place;
 use crate::run::shared_page::{Report, SharedPage};
 use crate::usage;
 
@@ -128,7 +128,7 @@ fn run(pid: u32) -> Option<Run> {
     }
     let page = memory(&process)?;
     let ram_bytes = page.settings().ok()?.ram_bytes;
-    let processes: Vec<Report> = page.reports().ok()?.into_iter().filter(places::lives).collect();
+    let processes: Vec<Report> = page.reports().ok()?.into_iter().filter(Report::lives).collect();
     let places = page.places(&processes).unwrap_or_default();
     Some(Run { pid, command: command(words), ram_bytes, processes, places })
 }

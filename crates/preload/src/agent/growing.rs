@@ -27,9 +27,9 @@ const CALLS_MAX: usize = 32;
 /// What is left to the kernel now.
 static RANGES: [ToldRange; CALLS_MAX] = [const { ToldRange::none() }; CALLS_MAX];
 
-/// See [`RANGES`]; 0..0 where nothing is.
+/// See [`RANGES`]: those of calls that are under way.
 pub fn each_range(visit: &mut impl FnMut(AddressRange)) {
-    RANGES.iter().for_each(|range| visit(range.get()));
+    RANGES.iter().map(ToldRange::get).filter(|range| !range.is_empty()).for_each(visit);
 }
 
 /// The calls that are under way.

@@ -104,6 +104,17 @@ impl Purse {
         self.borrowed() > 0
     }
 
+    /// Is so much in common with kin that copies of it would matter?
+    #[must_use]
+    pub fn shares_much(&self) -> bool {
+        self.shared() > self.total / COPIED_SHARE
+    }
+
+    /// What it has as its parent does, or its children, whichever is more.
+    fn shared(&self) -> u64 {
+        self.borrowed().max(self.process.exposed_bytes.load(Acquire))
+    }
+
     fn borrowed(&self) -> u64 {
         self.process.borrowed_bytes.load(Acquire)
     }
@@ -188,8 +199,7 @@ impl Purse {
     #[must_use]
     pub fn could_copy_all(&self) -> bool {
         let little = (self.total / COPIED_SHARE).cast_signed();
-        let shared = self.borrowed().max(self.process.exposed_bytes.load(Acquire));
-        self.tree.is_some_and(|tree| shared.cast_signed() > Purse::free(tree).max(little))
+        self.tree.is_some_and(|tree| self.shared().cast_signed() > Purse::free(tree).max(little))
     }
 
     /// The process holds `held` bytes and wants `wanted`; `fixed` bytes of what it holds cannot be

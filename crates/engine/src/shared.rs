@@ -80,7 +80,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 26;
+pub const VERSION: u32 = 27;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -424,6 +424,8 @@ pub struct Process {
     /// What its children have as it does, the most of any, when it had so many faults: what it has copied
     /// since then is not yet counted with them. See [`Loan`]; the launcher's.
     pub lent: AtomicU64,
+    /// Its faults that may have made copies: see [`told_faults`]; the agent's.
+    pub copying_faults: AtomicU64,
     /// What it could copy of that, and what of its copies counts here until it does there; the agent's.
     pub exposed_bytes: AtomicU64,
     /// ...
@@ -479,6 +481,7 @@ impl Process {
             loan: AtomicU64::new(0),
             borrowed_bytes: AtomicU64::new(0),
             lent: AtomicU64::new(0),
+            copying_faults: AtomicU64::new(0),
             exposed_bytes: AtomicU64::new(0),
             owed_bytes: AtomicU64::new(0),
             limit_bytes: AtomicU64::new(0),
@@ -520,6 +523,7 @@ impl Process {
         zero(&self.loan);
         zero(&self.borrowed_bytes);
         zero(&self.lent);
+        zero(&self.copying_faults);
         zero(&self.exposed_bytes);
         zero(&self.owed_bytes);
         zero(&self.limit_bytes);
@@ -529,6 +533,13 @@ impl Process {
         self.counters.numbers().for_each(zero);
         self.soft_latency.iter().chain(&self.major_latency).for_each(zero);
     }
+}
+
+/// The word of [`Process::copying_faults`]: faults without a device that may have made copies, or have let the
+/// process grow; wraps. 0: nobody has told.
+#[must_use]
+pub fn told_faults(faults: u32) -> u64 {
+    1 << 32 | u64::from(faults)
 }
 
 /// What a child of fork holds as its parent does, in the word of [`Process::loan`]. A store makes the

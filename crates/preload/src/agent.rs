@@ -5,6 +5,7 @@
 //! descriptors and allocator; it never touches the program's heap.
 
 mod borrowing;
+mod churn;
 mod copies;
 mod dropping;
 mod enlisting;
@@ -53,6 +54,7 @@ use crate::urgency::Urgency;
 use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, merging, message, retire, withheld};
 
 use borrowing::Borrowing;
+use churn::Churn;
 use enlisting::place_of;
 pub use enlisting::{
     Beginning, Mission, enlist, forget_place, has_elder, path, stays_away, tell_failure, tree,
@@ -145,6 +147,7 @@ struct Agent {
     purse: Purse,
     borrowing: Borrowing,
     lending: Lending,
+    churn: Churn,
     urgency: Urgency,
     /// A child of fork holds what its parent does until then, most of it only as a copy that was never made.
     counts_from: u64,
@@ -190,6 +193,7 @@ pub fn run(mission: Mission, mut heir: Option<Heir>) {
         purse,
         borrowing,
         lending: Lending::since(fork::ended()),
+        churn: Churn::default(),
         urgency,
         counts_from,
     };

@@ -35,7 +35,7 @@ pub struct Borrower {
 pub struct Lender {
     /// Tells its program from others that the process runs later.
     pub program_pages: u32,
-    /// Faults without a device, since it began.
+    /// Faults without a device, since it began, that may have made copies.
     pub faults: u64,
     /// What it holds.
     pub anon_bytes: u64,
@@ -64,8 +64,9 @@ struct Given {
     /// The loan as it was given, and its parent then.
     loan: Loan,
     lender: Lender,
-    /// Pages that the parent has not in common with it any more.
+    /// Pages that the parent has not in common with it any more, and its faults when that was seen.
     gone: u64,
+    seen: u64,
 }
 
 impl Lending {
@@ -125,6 +126,7 @@ impl Lending {
         }
         let is_same = borrower.parent == given.parent && runs_same;
         let gone = if lender.is_some() && is_same { given.gone_by(&now) } else { u64::MAX };
+        given.forgive(lender.map_or(given.seen, |lender| lender.faults));
         given.gone = given.gone.max(gone);
         let pages = u64::from(given.loan.pages).saturating_sub(given.gone / children);
         Some(Loan { pages: pages as u32, faults: given.loan.faults })
@@ -138,7 +140,13 @@ impl Lending {
 
 impl Given {
     fn new(borrower: &Borrower, loan: Loan, lender: Lender) -> Given {
-        Given { claim: borrower.claim, parent: borrower.parent, loan, lender, gone: 0 }
+        Given { claim: borrower.claim, parent: borrower.parent, loan, gone: 0, seen: lender.faults, lender }
+    }
+
+    /// Faults that were told are less again when they are found to have made no copies.
+    fn forgive(&mut self, faults: u64) {
+        self.gone = self.gone.saturating_sub(self.seen.saturating_sub(faults));
+        self.seen = faults;
     }
 
     fn gone_by(&self, now: &Lender) -> u64 {
@@ -206,6 +214,15 @@ mod tests {
         let (_, lent) = lending.look(&children, |_| Some(parent(9000 + 20 * FAULTS_A_MIB, 60)));
         assert_eq!(lent[&5], Loan { pages: 50 * 256, faults: 9000 + 20 * 256 }, "these are counted by now");
         assert!(lending.look(&children, |_| None).1.is_empty());
+    }
+
+    #[test]
+    fn what_is_found_to_be_no_copy_is_lent_again() {
+        let (mut lending, mut children) = (Lending::default(), [child(6, 60 * 256)]);
+        assert_eq!(lent(&mut lending, &mut children, Some(parent(9000, 60))), [60]);
+        let copied = |mib: u64| Some(parent(9000 + mib * FAULTS_A_MIB, 60));
+        assert_eq!(lent(&mut lending, &mut children, copied(25)), [35]);
+        assert_eq!(lent(&mut lending, &mut children, copied(5)), [55]);
     }
 
     #[test]

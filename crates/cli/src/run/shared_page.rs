@@ -107,6 +107,8 @@ pub struct Report {
     pub loan: u64,
     /// What it lends: see there.
     pub lent: u64,
+    /// Its faults that may have made copies, if it has told.
+    pub copying_faults: Option<u32>,
     /// See there.
     pub borrowed_bytes: u64,
     /// A thread of it waits for the process's turn, which it has not before then.
@@ -595,6 +597,9 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         share_bytes: fields.u64(offset_of!(Process, share_bytes)),
         loan: fields.u64(offset_of!(Process, loan)),
         lent: fields.u64(offset_of!(Process, lent)),
+        copying_faults: Some(fields.u64(offset_of!(Process, copying_faults)))
+            .filter(|&word| word != 0)
+            .map(|word| word as u32),
         borrowed_bytes: fields.u64(offset_of!(Process, borrowed_bytes)),
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
         held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),

@@ -553,7 +553,7 @@ impl Watcher {
             Borrower { pid, claim: report.claim(), parent, word, own_bytes }
         };
         let borrowers: Vec<Borrower> = borrowers(looks, managed).map(borrower).collect();
-        let (words, lent) = self.lending.look(&borrowers, |pid| lender(looks, pid));
+        let (words, lent) = self.lending.look(&borrowers, |pid| lender(looks, managed, pid));
         for (claim, word) in words {
             self.page.lend(claim, word)?;
         }
@@ -576,7 +576,8 @@ impl Watcher {
         #[derive(Default)]
         struct Family<'a> {
             common: u64,
-            children: Vec<(&'a Borrower, Walked)>,
+            /// Each with its faults then.
+            children: Vec<(&'a Borrower, Walked, u32)>,
         }
         let mut families: BTreeMap<u32, Family<'_>> = BTreeMap::new();
         for report in managed.iter().filter(|report| report.state != state::UNMANAGED) {
@@ -584,13 +585,14 @@ impl Watcher {
             let family = families.entry(eldest).or_default();
             family.common += walked.doubly.anon_bytes;
             let child = borrowers.iter().find(|one| one.pid == report.pid && one.pid != eldest);
-            family.children.extend(child.map(|child| (child, walked)));
+            let faults = report.copying_faults.unwrap_or(walked.faults as u32);
+            family.children.extend(child.map(|child| (child, walked, faults)));
         }
         for Family { common, children } in families.into_values() {
-            let each: Vec<u64> = children.iter().map(|(_, walked)| walked.doubly.anon_bytes).collect();
-            for ((child, walked), bytes) in children.iter().zip(lending::parts(common, &each)) {
-                let Some(lender) = lender(looks, child.parent) else { continue };
-                let loan = Loan { pages: (bytes / 4096) as u32, faults: walked.faults as u32 };
+            let each: Vec<u64> = children.iter().map(|(_, walked, _)| walked.doubly.anon_bytes).collect();
+            for ((child, _, faults), bytes) in children.iter().zip(lending::parts(common, &each)) {
+                let Some(lender) = lender(looks, managed, child.parent) else { continue };
+                let loan = Loan { pages: (bytes / 4096) as u32, faults: *faults };
                 self.page.lend(child.claim, loan.word())?;
                 self.lending.renew(child, loan, lender);
             }
@@ -737,10 +739,11 @@ fn borrowing(looks: &[Look], managed: &[Report]) -> BTreeSet<u32> {
 }
 
 /// What a parent of the tree has now.
-fn lender(looks: &[Look], pid: u32) -> Option<Lender> {
+fn lender(looks: &[Look], managed: &[Report], pid: u32) -> Option<Lender> {
     let look = of_pid(looks, pid).filter(|look| !look.is_guest)?;
-    let (program_pages, anon_bytes) = (look.program_pages, look.anon_bytes);
-    Some(Lender { program_pages, anon_bytes, faults: minor_faults(pid)? })
+    let told = managed.iter().find(|report| report.is_of(look)).and_then(|report| report.copying_faults);
+    let faults = told.map(u64::from).or_else(|| minor_faults(pid))?;
+    Some(Lender { program_pages: look.program_pages, anon_bytes: look.anon_bytes, faults })
 }
 
 /// Shared memory of all, and what else nobody can page.

@@ -67,12 +67,12 @@ impl Borrowing {
     }
 
     /// What it has of its loan while it holds `held` bytes. `pages`: its memory is managed, and comes back
-    /// by more than faults.
-    pub(super) fn look(&mut self, process: &Process, held: u64, pages: bool) -> u64 {
+    /// by more than faults, of which it had so many that may have made copies.
+    pub(super) fn look(&mut self, process: &Process, held: u64, pages: bool, faults: u32) -> u64 {
         let borrowed = match Loan::of(process.loan.load(Ordering::Acquire)) {
             Some(loan) => {
                 let kin = Kin { parent: mem::parent_id(), has_elder: has_elder() };
-                self.borrowed(loan, held, pages, mem::minor_faults(), kin)
+                self.borrowed(loan, held, pages, faults, kin)
             }
             None => 0,
         };

@@ -6,10 +6,11 @@
 
 use core::sync::atomic::Ordering;
 
-use overspill_engine::shared::{Loan, state};
+use overspill_engine::shared::{Loan, state, told_faults};
 use overspill_sys::{PAGE_SIZE, mem};
 
 use super::Agent;
+use super::churn::Sight;
 use super::copies::Copies;
 use crate::fork;
 
@@ -100,9 +101,12 @@ impl Agent {
     /// Finds what of `held` bytes counts with the process's parent, and what counts here besides.
     pub(super) fn share_with_kin(&mut self, held: u64, now: u64) {
         let pages = self.process.state.load(Ordering::Acquire) == state::MANAGING;
-        self.purse.borrow(self.borrowing.look(self.process, held, pages));
+        let sight = Sight { now, faults: mem::minor_faults(), held, pages };
+        let faults = self.churn.look(sight, now >= self.counts_from && self.purse.shares_much());
+        self.process.copying_faults.store(told_faults(faults), Ordering::Release);
+        self.purse.borrow(self.borrowing.look(self.process, held, pages, faults));
         let told = Loan::of(self.process.lent.load(Ordering::Acquire));
-        let seen = Seen { now, held, pages, forks: fork::ended(), faults: mem::minor_faults() };
+        let seen = Seen { now, held, pages, forks: fork::ended(), faults };
         let Lent { pages, owed } = self.lending.look(told, seen);
         self.purse.lend(pages * PAGE_SIZE as u64, owed * PAGE_SIZE as u64);
     }

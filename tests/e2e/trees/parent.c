@@ -1,5 +1,6 @@
-/* parent MIB CHILDREN: fills so much, makes children that read all of it, now and after two seconds, and at once
- * stores to all of it. Children find what was there at the fork. */
+/* parent MIB CHILDREN [BUFFER_MIB]: fills so much, makes children that read all of it, now and after two seconds,
+ * and at once stores to all of it; or maps, fills and frees a buffer, over and over, until they end. Children
+ * find what was there at the fork. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -24,8 +25,16 @@ static unsigned long sum(const unsigned long *memory, size_t words) {
     return sum;
 }
 
+static void fill_and_free(size_t bytes) {
+    unsigned long *buffer = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (buffer == MAP_FAILED)
+        _exit(71);
+    fill(buffer, bytes / sizeof(long));
+    munmap(buffer, bytes);
+}
+
 int main(int count, char **words_given) {
-    if (count != 3)
+    if (count < 3 || count > 4)
         return 64;
     size_t bytes = strtoul(words_given[1], 0, 10) << 20, words = bytes / sizeof(long);
     unsigned long *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,9 +48,13 @@ int main(int count, char **words_given) {
             sleep(2);
             _exit(differs || sum(memory, words) != right);
         }
-    fill(memory, words);
     int status, differ = 0;
+    if (count == 3)
+        fill(memory, words);
+    else
+        for (pid_t ended; (ended = waitpid(-1, &status, WNOHANG)) >= 0; fill_and_free(atol(words_given[3]) << 20))
+            differ |= ended && status;
     while (wait(&status) > 0)
         differ |= status;
-    return differ != 0;
+    return differ || (count == 4 && sum(memory, words) != right);
 }

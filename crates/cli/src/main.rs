@@ -92,7 +92,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Command::Neighbours(args) => load::neighbours::main(&args),
         Command::ReadFile(args) => load::files::main(&args),
         Command::Guard => compare::guardian::main(),
-        Command::Keep { directory } => run::keeper::keep(&directory),
+        Command::Keep { directory } => run::launch::keeper::keep(&directory),
         Command::Reach { shared } => checks::reach(&shared),
         Command::Man { command, out } => manual::main(&command, out.as_deref()),
         Command::Completions { shell } => manual::completions(shell),

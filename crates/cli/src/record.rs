@@ -30,7 +30,7 @@ use crate::os::{inherit, signals};
 use crate::output;
 use crate::part::Part;
 use crate::progress::Progress;
-use crate::run::program;
+use crate::run::launch::program;
 use crate::stderr::say;
 
 /// Room in the pipe: lackey writes line by line and should not have to wait for each.

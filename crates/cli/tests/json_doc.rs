@@ -45,17 +45,17 @@ const SECTIONS: &[Section] = &[
         "run --json FILE",
         "",
         &[
-            ("", "crates/cli/src/run/report.rs", "Report"),
+            ("", "crates/cli/src/run/report/mod.rs", "Report"),
             ("`places[]`", "crates/cli/src/run/places.rs", "Place"),
-            ("`slowdown`", "crates/cli/src/run/slowdown.rs", "Slowdown"),
-            ("`verdict`", "crates/cli/src/run/verdict.rs", "Verdict"),
-            ("`scanning`", "crates/cli/src/run/scanning.rs", "Scanning"),
+            ("`slowdown`", "crates/cli/src/run/report/slowdown.rs", "Slowdown"),
+            ("`verdict`", "crates/cli/src/run/report/verdict.rs", "Verdict"),
+            ("`scanning`", "crates/cli/src/run/report/scanning.rs", "Scanning"),
             (
                 "`soft_faults`, `major_faults`, there and of a process",
                 "crates/cli/src/histogram.rs",
                 "Latency",
             ),
-            ("`processes[]`", "crates/cli/src/run/report.rs", "Process"),
+            ("`processes[]`", "crates/cli/src/run/report/mod.rs", "Process"),
             (
                 "`vmstat` and, with names of its own, `pager`, there and of a process",
                 "crates/engine/src/shared.rs",

@@ -2,7 +2,7 @@
 //! process lives: a child of vfork or posix_spawn, or what shares memory by the bare instruction. The agent
 //! ends with its process. With the last descriptor the kernel would forget that memory is managed, and
 //! show zeroes where pages are out. As it is, who touches such a page waits; what becomes of it is the
-//! launcher's to decide (`cli/run/custody.rs`).
+//! launcher's to decide (`cli/run/launch/custody.rs`).
 //!
 //! The connection says when this process has ended: it goes with it, however that ends. What was sent
 //! is kept by the kernel from that moment on, whether the launcher has come to it or not.

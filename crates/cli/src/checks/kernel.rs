@@ -124,7 +124,7 @@ fn narrowest() -> String {
     if !std::path::Path::new(DEVICE).exists() {
         return SYSCTL_FIX.into();
     }
-    match crate::run::program::find("setfacl".as_ref()) {
+    match crate::run::launch::program::find("setfacl".as_ref()) {
         Some(_) => format!("sudo setfacl -m u:$USER:rw {DEVICE}"),
         None => format!("sudo chown $USER {DEVICE}"),
     }

@@ -15,7 +15,7 @@ use crate::swap::arg::SwapArg;
 pub use surroundings::reach;
 pub use swap_place::SwapPlace;
 
-use crate::run::agent::Agent;
+use crate::run::launch::agent::Agent;
 
 /// The verdict of a check.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]

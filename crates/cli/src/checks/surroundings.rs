@@ -14,7 +14,7 @@ use crate::cgroup::Hierarchy;
 use crate::human;
 use crate::idle::Idle;
 use crate::machine::{chosen, first_line, ram_bytes};
-use crate::run::agent::Agent;
+use crate::run::launch::agent::Agent;
 use crate::run::shared_page::{Settings, SharedPage};
 
 const AGENT: &str = "agent";

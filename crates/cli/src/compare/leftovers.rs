@@ -14,8 +14,8 @@ use nix::sys::wait::WaitPidFlag;
 use nix::unistd::Pid;
 
 use crate::os::child::reap;
-use crate::run::descendants::{adopt_orphans, children};
-use crate::run::keeper::is_keeper;
+use crate::run::launch::keeper::is_keeper;
+use crate::run::tree::descendants::{adopt_orphans, children};
 
 /// So long it may take until they are gone. A keeper looks around for a second before it goes.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -24,7 +24,7 @@ use crate::machine::{self, Machine};
 use crate::os::signals;
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::run::program;
+use crate::run::launch::program;
 use crate::stderr::say;
 use crate::stdout::print;
 use crate::{cgroup, checks, human};

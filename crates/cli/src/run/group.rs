@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use overspill_sys::clock;
 
-use super::shared_page::SharedPage;
 use crate::cgroup::{Bound, Own};
+use crate::run::shared_page::SharedPage;
 
 /// A group is taken for full when less than this part of its limit is left.
 const LEFT_SHARE: u64 = 16;

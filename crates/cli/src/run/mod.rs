@@ -8,43 +8,16 @@
 //! It looks at the whole tree meanwhile (`watch`): what it says at the end is computed from what it
 //! saw, not from what the agents alone tell.
 
-pub mod agent;
-mod census;
-mod copies;
-mod custody;
-pub mod descendants;
-mod divider;
-mod door;
-mod ending;
-mod entrance;
-mod extras;
-mod filled;
-mod first_touch;
+pub mod common;
+pub mod dividing;
 mod group;
-mod heritage;
-pub mod keeper;
-mod kin;
-mod lending;
-mod objection;
-mod others;
-mod pace;
+pub mod launch;
 pub mod places;
-pub mod program;
-mod proposal;
 pub mod report;
-mod room;
-mod scanning;
 pub mod shared_page;
-mod sharing;
-mod slowdown;
 mod status_line;
-mod strangers;
-mod summary;
 mod tracing;
-mod turns;
-mod unmapped;
-mod verdict;
-mod vmstat;
+pub mod tree;
 mod watch;
 
 use std::ffi::{CString, OsString};
@@ -70,14 +43,16 @@ use crate::os::{inherit, signals};
 use crate::output::{self, Output};
 use crate::stderr::{self, say};
 use crate::{exit, human, machine, size};
-use custody::Custodian;
-use descendants::Descendants;
-use door::Door;
-use entrance::Entrance;
-use report::{Report, Run};
+use launch::custody::Custodian;
+use launch::door::{self, Door};
+use launch::entrance::Entrance;
+use launch::{agent, program, room};
+use report::{Report, Run, summary};
 use shared_page::{Settings, SharedPage};
-use strangers::Strangers;
 use tracing::{Prepared, Tracing};
+use tree::descendants::{self, Descendants};
+use tree::others;
+use tree::strangers::Strangers;
 use watch::{Options, Watch};
 
 /// Runs the program; the result is this process's exit code.

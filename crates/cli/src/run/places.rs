@@ -11,8 +11,8 @@ use overspill_engine::shared::{PROCESSES, Shared};
 use overspill_engine::spill::{Here, Row, SPOTS, Spill, Total, stand};
 use serde::Serialize;
 
-use super::shared_page::{Fields, Report, SharedPage};
 use crate::human;
+use crate::run::shared_page::{Fields, Report, SharedPage};
 
 /// Of a path, in a line.
 const PATH_CHARS: usize = 30;

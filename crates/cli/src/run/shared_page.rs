@@ -4,7 +4,7 @@
 //! The launcher never maps it: it reads and writes the file at the offsets of the fields, so that
 //! nothing another process does to the memory can be undefined behaviour here. The descriptor
 //! closes on exec; agents reach it by way of `/proc/PID/fd/FD`, or ask the launcher for it
-//! ([`mod@super::door`]).
+//! ([`mod@crate::run::launch::door`]).
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -23,9 +23,9 @@ use overspill_engine::shared::{
 use overspill_engine::trace;
 use overspill_sys::procfs;
 
-use super::descendants::Look;
-use super::lending::Lent;
 use crate::histogram::Histogram;
+use crate::run::common::lending::Lent;
+use crate::run::tree::descendants::Look;
 
 /// Counters that are levels, not sums: added up over processes they would mean nothing.
 pub const LEVELS: [&str; 23] = [

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use super::descendants::is_put_off;
-use super::places;
-use super::shared_page::{Report, SharedPage};
 use crate::histogram::Histogram;
 use crate::human;
 use crate::os::signals;
+use crate::run::places;
+use crate::run::shared_page::{Report, SharedPage};
+use crate::run::tree::descendants::is_put_off;
 use crate::stderr;
 
 const PAGE_BYTES: u64 = 4096;

@@ -22,9 +22,9 @@ use overspill_sim::trace::own::Writer;
 use overspill_sim::trace::sightings::{processor_note, ram_note};
 use overspill_sim::trace::{NameRecord, PagerOp, PagerRecord, Record, RecordWriter, TraceError};
 
-use super::shared_page::SharedPage;
 use crate::human;
 use crate::part::Part;
+use crate::run::shared_page::SharedPage;
 
 /// Between two looks at the rings: they hold what millions of faults a second leave in this time.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use overspill_engine::shared::state;
 
-use crate::run::keeper::is_keeper;
+use crate::run::launch::keeper::is_keeper;
 use crate::run::places::Place;
 use crate::run::shared_page::{Report, SharedPage};
 use crate::usage;

@@ -9,7 +9,7 @@ use overspill_sys::procfs::Fields;
 
 use super::descendants::{name, read_of_memory, stat};
 use super::others::variable;
-use super::program::{self, Starter};
+use crate::run::launch::program::{self, Starter};
 
 /// Is a process behind a filter of system calls that the launcher is not behind? No agent begins there.
 ///

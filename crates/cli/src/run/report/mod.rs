@@ -1,24 +1,33 @@
 //! Everything a run left behind, as one value: what `--json` writes, and what the summary and the
 //! verdict are made from.
 
+pub mod ending;
+pub mod first_touch;
+pub mod proposal;
+pub mod scanning;
+pub mod slowdown;
+pub mod summary;
+pub mod verdict;
+pub mod vmstat;
+
 use std::collections::BTreeMap;
 
 use overspill_engine::shared::{events, paths, state};
 use serde::Serialize;
 
-use super::census::{Census, Record};
-use super::others::{self, OtherRun};
-use super::places::Place;
-use super::scanning::Scanning;
-use super::shared_page::{LEVELS, Report as AgentReport};
-use super::slowdown::{Machine, Slowdown, waiters};
-use super::verdict::{self, Verdict};
-use super::vmstat::VMSTAT;
-use super::watch::Watched;
 use crate::args::RunArgs;
 use crate::histogram::{Histogram, Latency};
 use crate::human;
 use crate::os::child::{Ended, Status};
+use crate::run::places::Place;
+use crate::run::shared_page::{LEVELS, Report as AgentReport};
+use crate::run::tree::census::{Census, Record};
+use crate::run::tree::others::{self, OtherRun};
+use crate::run::watch::Watched;
+use scanning::Scanning;
+use slowdown::{Machine, Slowdown, waiters};
+use verdict::Verdict;
+use vmstat::VMSTAT;
 
 /// Of the JSON file's layout; a reader that knows it can read later files of the same number.
 const SCHEMA_VERSION: u32 = 1;
@@ -531,7 +540,7 @@ mod tests {
         const PROGRAMS: u32 = 5000;
         let command = RunArgs::augment_args(clap::Command::new("x"));
         let args = RunArgs::from_arg_matches(&command.get_matches_from(["x", "--ram=20M", "true"])).unwrap();
-        let mut census = super::super::census::Census::default();
+        let mut census = crate::run::tree::census::Census::default();
         for pid in 10..10 + PROGRAMS {
             census.keep(AgentReport { state: state::WATCHING, ..AgentReport::empty(0, 1, pid, 30) });
         }

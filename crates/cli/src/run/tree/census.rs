@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use overspill_engine::shared::state;
 
-use super::copies::Need;
 use super::descendants::of_pid;
 use super::others::OtherRun;
-use super::shared_page::Report as AgentReport;
-use super::sharing::Peak;
-use super::verdict::BOUND_BYTES_EACH;
+use crate::run::common::copies::Need;
+use crate::run::common::sharing::Peak;
+use crate::run::report::verdict::BOUND_BYTES_EACH;
+use crate::run::shared_page::Report as AgentReport;
 pub use record::{Record, UNKEPT_BYTES};
 pub use seen::{Brief, Sighting, Stopped};
 
@@ -401,8 +401,8 @@ impl Census {
 
 #[cfg(test)]
 mod tests {
-    use super::super::descendants::Look;
     use super::*;
+    use crate::run::tree::descendants::Look;
     use overspill_engine::shared::events;
 
     const MIB: u64 = 1 << 20;

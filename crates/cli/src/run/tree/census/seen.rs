@@ -2,8 +2,8 @@
 
 use std::borrow::Borrow;
 
-use super::super::descendants::Look;
 use super::record::Record;
+use crate::run::tree::descendants::Look;
 
 /// Two looks are so far apart at most, twice.
 const BRIEF_NS: u64 = 100_000_000;

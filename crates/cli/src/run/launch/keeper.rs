@@ -27,14 +27,14 @@ use overspill_sys::socket::{self, Letter};
 use overspill_sys::{Errno, Fd, proc_place};
 
 use super::agent::{is_used, remove};
-use super::descendants::{Descendants, children, exists};
 use super::door::{self, Door};
 use super::entrance::Entrance;
-use super::errno_text;
-use super::shared_page::{Origin, SharedPage};
-use super::watch::{Options, Watch};
 use crate::os::signals::ENDING;
 use crate::os::{descriptor, inherit};
+use crate::run::errno_text;
+use crate::run::shared_page::{Origin, SharedPage};
+use crate::run::tree::descendants::{Descendants, children, exists};
+use crate::run::watch::{Options, Watch};
 
 /// How often it looks whether the library is still in use, and how often in a row it must not be.
 ///
@@ -226,7 +226,7 @@ fn leaves_somebody(keeper: &Child) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::agent::{new_directory, places, write_library};
+    use crate::run::launch::agent::{new_directory, places, write_library};
     use crate::run::shared_page::Settings;
 
     /// See [`Handed::receive`].

@@ -1,7 +1,7 @@
 //! How a run was ended before it was done, as far as that is told: by a signal, or by the kernel for want of
 //! memory.
 
-use super::report::Report;
+use super::Report;
 use crate::human;
 use crate::os::child::signal_name;
 

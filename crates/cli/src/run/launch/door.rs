@@ -11,9 +11,9 @@ use std::ffi::CString;
 use std::iter::successors;
 use std::time::Duration;
 
-use super::descendants::{parent, read_of_memory};
 use super::entrance::Entrance;
-use super::shared_page::SharedPage;
+use crate::run::shared_page::SharedPage;
+use crate::run::tree::descendants::{parent, read_of_memory};
 use overspill_engine::shared::letters;
 use overspill_sys::file::{self, Open};
 use overspill_sys::procfs::Fields;

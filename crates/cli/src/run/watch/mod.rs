@@ -20,26 +20,27 @@ use overspill_engine::shared::{Loan, events, state};
 use overspill_engine::turnstile::HOLD_NS_MAX;
 use overspill_sys::clock;
 
-use super::census::{Census, Sighting, UNKEPT_BYTES};
-use super::copies::{self, Copies, Holder, Need};
-use super::descendants::{
+use crate::run::common::copies::{self, Copies, Holder, Need};
+use crate::run::common::heritage::{Heir, Heritage};
+use crate::run::common::lending::{self, Borrower, Lender, Lending};
+use crate::run::common::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
+use crate::run::dividing::divider::{Divider, Member, Word};
+use crate::run::group::{self, Group};
+use crate::run::places::Place;
+use crate::run::report::verdict;
+use crate::run::shared_page::{Report, SharedPage};
+use crate::run::status_line;
+use crate::run::tree::census::{Census, Sighting, UNKEPT_BYTES};
+use crate::run::tree::descendants::{
     Descendants, Look, Orphans, exists, figures, is_program, is_put_off, minor_faults, name, of_pid,
     processor_us,
 };
-use super::divider::{Divider, Member, Word};
-use super::extras::Extras;
-use super::filled::Filled;
-use super::group::{self, Group};
-use super::heritage::{Heir, Heritage};
-use super::kin::Kin;
-use super::lending::{self, Borrower, Lender, Lending};
-use super::objection::objection;
-use super::others::Others;
-use super::places::Place;
-use super::shared_page::{Report, SharedPage};
-use super::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
-use super::unmapped::Unmapped;
-use super::{status_line, verdict};
+use crate::run::tree::extras::Extras;
+use crate::run::tree::filled::Filled;
+use crate::run::tree::kin::Kin;
+use crate::run::tree::objection::objection;
+use crate::run::tree::others::Others;
+use crate::run::tree::unmapped::Unmapped;
 use crate::{human, machine};
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.

@@ -18,8 +18,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::descendants::{Look, of_pid};
-use super::kin::{Kin, is_kin};
+use crate::run::tree::descendants::{Look, of_pid};
+use crate::run::tree::kin::{Kin, is_kin};
 
 /// The peak is passed by so much, or this share of it, before anybody is walked.
 const STEP_BYTES: u64 = 1 << 20;

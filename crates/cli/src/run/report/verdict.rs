@@ -3,12 +3,12 @@
 
 use serde::Serialize;
 
+use super::Report;
 use super::ending::{by_kernel, killed};
-use super::filled;
 use super::proposal::{is_upper_bound, more_swap, needed, needed_most, rounded, run_line};
-use super::report::Report;
 use crate::args::Tuning;
 use crate::human;
+use crate::run::tree::filled;
 
 /// The kind of a run that need not have more.
 const COMFORTABLE: &str = "comfortable";
@@ -388,7 +388,7 @@ fn is_brief(report: &Report) -> bool {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::run::slowdown::Slowdown;
+    use crate::run::report::slowdown::Slowdown;
 
     pub fn report() -> Report {
         Report {
@@ -437,7 +437,7 @@ pub mod tests {
         assert!(verdict.text.contains("without 64.0 MiB of files"), "{verdict:?}");
     }
 
-    /// See [`super::super::proposal::needed_most`].
+    /// See [`crate::run::report::proposal::needed_most`].
     #[test]
     fn what_leaves_as_zeroes_has_left_and_counts_once() {
         let emptied = |drops: u64, blank_mib: u64| {
@@ -715,7 +715,7 @@ pub mod tests {
         assert!([of(0, 7, 90), of(0, 1, 50)].iter().all(|text| !text.contains("at least")));
     }
 
-    /// See [`Census::tree_peak_beside_bytes`](super::super::census::Census).
+    /// See [`Census::tree_peak_beside_bytes`](crate::run::tree::census::Census).
     #[test]
     fn an_excess_is_held_against_who_was_there() {
         let of = |beside: u64| {

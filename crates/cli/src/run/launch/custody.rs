@@ -27,10 +27,10 @@ use overspill_sys::event::{PollFd, poll};
 use overspill_sys::uffd::Left;
 use overspill_sys::{Errno, Fd, PAGE_SIZE, random, socket};
 
-use super::descendants::{children, exists, name, of_memory};
 use super::door::is_descendant;
 use super::entrance::{self, Entrance};
 use crate::human;
+use crate::run::tree::descendants::{children, exists, name, of_memory};
 use crate::stderr::say;
 
 /// How often those are looked at whose process has ended: most are nobody's a moment later.

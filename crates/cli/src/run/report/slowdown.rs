@@ -4,9 +4,9 @@
 
 use serde::Serialize;
 
-use super::census::Record;
+use super::Report;
 use super::first_touch;
-use super::report::Report;
+use crate::run::tree::census::Record;
 
 /// No slowdown is said to be larger: what is left of such a run without its waits is too little to
 /// be measured.
@@ -294,7 +294,7 @@ mod tests {
         let waits = |pid: u32, ns: u64| {
             let mut agent = AgentReport { state: state::MANAGING, ..AgentReport::empty(0, 1, pid, 30) };
             agent.counters.iter_mut().filter(|(name, _)| *name == "waiting_ns").for_each(|one| one.1 = ns);
-            let mut census = crate::run::census::Census::default();
+            let mut census = crate::run::tree::census::Census::default();
             census.keep(agent);
             census.finish().remove(0)
         };

@@ -30,9 +30,9 @@ use overspill_sys::Errno;
 use super::door::Door;
 use super::entrance::Entrance;
 use super::keeper::Keeper;
-use super::shared_page::SharedPage;
 use crate::os::signals::ENDING;
 use crate::os::{inherit, lease};
+use crate::run::shared_page::SharedPage;
 
 /// The library, as the build script has built it.
 const BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liboverspill_preload.so"));

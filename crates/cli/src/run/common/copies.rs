@@ -160,8 +160,8 @@ pub fn needed(all: impl Iterator<Item = Holder>) -> Need {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heritage::tests::heir;
     use super::*;
+    use crate::run::common::heritage::tests::heir;
 
     /// See [`Copies::look`].
     #[test]

@@ -3,11 +3,11 @@
 
 use std::ffi::OsString;
 
-use super::filled;
-use super::report::Report;
+use super::Report;
 use super::verdict::{BOUND_BYTES, BOUND_BYTES_EACH, peak};
 use crate::args::Tuning;
 use crate::human;
+use crate::run::tree::filled;
 use crate::size::{BUDGET_BYTES_MIN, Size, shortest};
 use crate::swap::arg::SwapArg;
 
@@ -168,8 +168,8 @@ fn unit(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::verdict::judge;
-    use crate::run::verdict::tests::{judged, report};
+    use crate::run::report::verdict::judge;
+    use crate::run::report::verdict::tests::{judged, report};
 
     /// *The story:* 64 MiB of swap were full beside 100 MiB, and "next" asked for 128 of whatever was
     /// needed: too little for a large program, too much for a small one.

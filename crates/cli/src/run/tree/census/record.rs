@@ -2,10 +2,10 @@
 
 use overspill_engine::shared::{events, state};
 
-use super::super::descendants::Look;
-use super::super::others::OtherRun;
-use super::super::shared_page::Report as AgentReport;
 use crate::human;
+use crate::run::shared_page::Report as AgentReport;
+use crate::run::tree::descendants::Look;
+use crate::run::tree::others::OtherRun;
 
 /// A copy of its parent that lives no longer than this before it calls exec or ends, and comes to hold
 /// no more than that beside what it was born with, is no program of its own.
@@ -221,7 +221,7 @@ impl Record {
             ));
         }
         let failure = self.agent.as_ref().map(|agent| (agent.error_step, agent.error)).or(self.failure);
-        let gave_up = failure.map(|(step, error)| super::super::failure_text(step, error));
+        let gave_up = failure.map(|(step, error)| crate::run::failure_text(step, error));
         let unknown = || {
             let text = if self.is_copy {
                 "it was made by a bare system call, or a sandbox (Landlock) lets no agent begin in it, or it \

@@ -20,8 +20,8 @@ use nix::unistd::Pid;
 use overspill_sys::mem::shares_memory;
 use overspill_sys::procfs::program_stamp;
 
-use super::custody::connections_max;
 use super::strangers::{Circle, Strangers};
+use crate::run::launch::custody::connections_max;
 
 const PAGE_BYTES: u64 = 4096;
 /// Descriptors that are left for everything else.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use overspill_engine::shared::{ENV, state};
 
 use super::descendants::{Look, parent, read_of_memory};
-use super::shared_page::{Report, SharedPage};
+use crate::run::shared_page::{Report, SharedPage};
 
 /// Another run that a process is of.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The summary of a run for people: 12 lines at most, but for `--files`, warnings, and what is folded.
 
-use super::places;
-use super::report::Report;
+use super::Report;
 use crate::histogram::Latency;
 use crate::human;
+use crate::run::places;
 
 /// The bound on what it says, before anything is folded: 12 of every run, one of files, two warnings, and
 /// nine of places.
@@ -172,7 +172,7 @@ fn files(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::verdict::Verdict;
+    use crate::run::report::verdict::Verdict;
 
     fn report() -> Report {
         let soft =
@@ -254,7 +254,7 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
     fn who_was_not_seen_to_hold_anything_is_not_said_to_hold_nothing() {
         let mut brief = Report { tree_peak_bytes: 0, resident_peak_bytes: 0, ..report() };
         brief.vmstat.clear();
-        brief.verdict = crate::run::verdict::judge(&brief, &crate::args::Tuning::default());
+        brief.verdict = crate::run::report::verdict::judge(&brief, &crate::args::Tuning::default());
         let text = text(&brief);
         assert!(text.contains("limit 100.0 MiB; nothing was seen to be held\n"), "{text}");
         assert!(text.contains("fits: it ended before any of its memory was seen\n"), "{text}");

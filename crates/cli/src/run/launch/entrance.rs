@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn who_comes_by_name_and_who_comes_by_file_are_let_in() {
-        let directory = crate::run::agent::new_directory(&std::env::temp_dir()).unwrap();
+        let directory = crate::run::launch::agent::new_directory(&std::env::temp_dir()).unwrap();
         let path = directory.join("door");
         let name = format!("overspill-entrance-{}", std::process::id());
         let entrance = Entrance::open(name.as_bytes(), Some(path.clone())).unwrap();

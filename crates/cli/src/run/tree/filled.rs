@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use super::report::Report;
-use super::shared_page::Report as AgentReport;
 use crate::args::Tuning;
 use crate::human;
+use crate::run::report::Report;
+use crate::run::shared_page::Report as AgentReport;
 
 /// Less than this part of the budget is not worth a word.
 const TOLD_SHARE: u64 = 16;
@@ -67,7 +67,7 @@ pub fn told(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::verdict;
+    use crate::run::report::verdict;
 
     #[test]
     fn the_larger_figure_of_two_looks_counts() {

@@ -4,7 +4,12 @@
 //!
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod families;
+mod needs;
+mod shares;
+mod strict;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
@@ -14,34 +19,23 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use overspill_engine::shared::{Loan, events, state};
-use overspill_engine::turnstile::HOLD_NS_MAX;
-use overspill_sys::clock;
+use overspill_engine::shared::{events, state};
 
-use crate::run::common::copies::{self, Copies, Holder, Need};
-use crate::run::common::heritage::{Heir, Heritage};
-use crate::run::common::lending::{self, Borrower, Lender, Lending};
-use crate::run::common::sharing::{Doubly, Loans, Sharing, Told, Walked, Walker};
-use crate::run::dividing::divider::{Divider, Member, Word};
+use crate::machine;
 use crate::run::group::{self, Group};
 use crate::run::places::Place;
-use crate::run::report::verdict;
 use crate::run::shared_page::{Report, SharedPage};
 use crate::run::status_line;
 use crate::run::tree::census::{Census, Sighting, UNKEPT_BYTES};
-use crate::run::tree::descendants::{
-    Descendants, Look, Orphans, exists, figures, is_program, is_put_off, minor_faults, name, of_pid,
-    processor_us,
-};
+use crate::run::tree::descendants::{Descendants, Look, Orphans, exists, is_put_off, name, of_pid};
 use crate::run::tree::extras::Extras;
 use crate::run::tree::filled::Filled;
-use crate::run::tree::kin::Kin;
 use crate::run::tree::objection::objection;
 use crate::run::tree::others::Others;
 use crate::run::tree::unmapped::Unmapped;
-use crate::{human, machine};
+use families::Families;
+use needs::{Known, Needs};
+use shares::Shares;
 
 /// Shortest and longest pause between two looks, and how many times as long as a look it is.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -52,17 +46,6 @@ const PAUSE_FACTOR: u32 = 300;
 /// *The story:* a static program that lived for 100 ms was seen once, in its last instant, when
 /// nobody could ask for its file any more, and the run was said to fit.
 const PAUSE_FACTOR_UNSETTLED: u32 = 30;
-/// Under `--strict` what nobody can page may be more than the budget for so long.
-const EXCESS_NS: u64 = 300_000_000;
-/// Loans are asked for anew while less than this share of the budget is free, and as much might be.
-const RENEWED_SHARE: u64 = 16;
-/// Shared memory leaves so much of the budget to the rest.
-const LEFT_SHARE: u64 = 16;
-/// When a run has been refused nobody is left once so many looks in a row have seen nobody. Who waits
-/// for a disk may take longer to end than anybody has patience.
-const LOOKS_UNSEEN: u32 = 3;
-const END_PAUSE: Duration = Duration::from_millis(2);
-const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Who ends within so long after the command has not gone on: it was looked at so often.
 const AFTER: Duration = Duration::from_millis(100);
 const AFTER_PAUSE: Duration = Duration::from_millis(5);
@@ -149,27 +132,15 @@ struct Watcher {
     excess_ns: Option<u64>,
     descendants: Descendants,
     census: Census,
-    divider: Divider,
-    /// When it divided last.
-    divided: Instant,
-    /// What ended processes had of the budget.
-    returned_bytes: u64,
+    shares: Shares,
     extras: Extras,
     unmapped: Unmapped,
     /// What agents reported last of files that the kernel keeps.
     kept_bytes: BTreeMap<u32, u64>,
     filled: Filled,
     others: Others,
-    sharing: Sharing,
-    kin: Kin,
-    heritage: Heritage,
-    copies: Copies,
-    lending: Lending,
-    /// What was told of loans last.
-    loans: Loans,
-    /// Little is free, and more may be had in common than is lent; or a loan has passed to another lender.
-    is_tight: bool,
-    has_passed: bool,
+    families: Families,
+    needs: Needs,
     began: Instant,
 }
 
@@ -192,23 +163,15 @@ impl Watcher {
             excess_ns: None,
             descendants,
             census: Census::default(),
-            divider: Divider::default(),
-            divided: Instant::now(),
-            returned_bytes: page.returned_bytes().unwrap_or(0),
+            shares: Shares::new(page.clone(), options.ram_bytes),
             page,
             extras: Extras::new(options.ram_bytes),
             unmapped,
             kept_bytes: BTreeMap::new(),
             filled: Filled::default(),
             others: Others::default(),
-            sharing: Sharing::default(),
-            kin: Kin::default(),
-            heritage: Heritage::default(),
-            copies: Copies::default(),
-            lending: Lending::default(),
-            loans: Loans::new(),
-            is_tight: false,
-            has_passed: false,
+            families: Families::new(options.ram_bytes),
+            needs: Needs::default(),
             began: Instant::now(),
         }
     }
@@ -267,7 +230,7 @@ impl Watcher {
             self.filled.note(&self.page.reports().unwrap_or_default());
         }
         self.descendants.reap();
-        self.kin.note(&looks);
+        self.families.note(&looks);
         self.extras.read(&looks);
         let held = |look: &Look| look.anon_bytes + self.extras.shmem_bytes(look);
         let sum: u64 = looks.iter().map(held).sum();
@@ -279,19 +242,15 @@ impl Watcher {
         }
         if looks.iter().any(|look| !self.census.knows(look.pid)) {
             // Who is new may have told already.
-            self.loans = self.page.reports().map_or_else(|_| Loans::new(), |told| self.loans(&looks, &told));
+            self.families.tell(&looks, &self.page.reports().unwrap_or_default());
         }
-        let mut walks = Walks { extras: &self.extras, began: self.began };
         // What nobody has mapped is in no figure of a process.
         let unmapped_bytes = self.unmapped.bytes(&self.mapped(&looks));
         let peak_bytes = self.census.tree_peak_bytes.saturating_sub(unmapped_bytes);
-        let is_wanted = self.is_tight || self.has_passed;
-        let told = Told { kin: &self.kin, loans: &self.loans, peak_bytes, is_wanted };
-        let believed = self.sharing.look(&looks, &told, &mut walks);
-        self.has_passed &= !self.sharing.has_walked();
+        let believed = self.families.look(&looks, &self.extras, peak_bytes);
         self.census.note_peak(believed.beside(unmapped_bytes));
         if is_over {
-            self.census.note_peak(self.sharing.believed(self.census.tree_peak_bytes));
+            self.census.note_peak(self.families.sharing().believed(self.census.tree_peak_bytes));
         }
         self.unmapped.look(&looks, &self.mapped(&looks));
         let sightings = self.sightings(looks.iter());
@@ -329,7 +288,7 @@ impl Watcher {
     /// What each has mapped of shared memory, each page once.
     fn mapped(&self, looks: &[Look]) -> Vec<(u32, u64)> {
         let own = |look: &Look| {
-            let doubly_bytes = self.sharing.doubly(look.pid).shmem_bytes;
+            let doubly_bytes = self.families.sharing().doubly(look.pid).shmem_bytes;
             (look.pid, self.extras.shmem_bytes(look).saturating_sub(doubly_bytes))
         };
         looks.iter().filter(|look| !look.is_guest).map(own).collect()
@@ -360,7 +319,7 @@ impl Watcher {
     }
 
     fn sighting(&self, look: &Look) -> Sighting {
-        let doubly = self.sharing.doubly(look.pid);
+        let doubly = self.families.sharing().doubly(look.pid);
         let shmem_bytes = self.extras.shmem_bytes(look).saturating_sub(doubly.shmem_bytes);
         let may_be_unkept =
             self.options.strict && look.anon_bytes > UNKEPT_BYTES && self.census.lacks_agent(look.pid);
@@ -371,83 +330,9 @@ impl Watcher {
             table_bytes: 0,
             kept_bytes: self.kept_bytes.get(&look.pid).copied().unwrap_or(0),
             filled_bytes: self.filled.bytes(look.pid),
-            is_doubtful: self.sharing.is_silent(look.pid),
+            is_doubtful: self.families.sharing().is_silent(look.pid),
             is_put_off: may_be_unkept && is_put_off(look.pid),
         }
-    }
-
-    /// Ends the run for the sake of what is not managed: from then on whoever is seen.
-    ///
-    /// *The story:* those were ended that had been looked at before somebody was found without a limit.
-    /// What was forked meanwhile ran on, without a launcher.
-    fn refuse(&mut self, looks: &[Look]) {
-        if self.refused.is_none() {
-            let now = self.began.elapsed().as_nanos() as u64;
-            self.refused = self.census.unkept().or_else(|| self.excess(looks, now));
-        }
-        if self.refused.is_some() {
-            self.end(looks);
-        }
-    }
-
-    fn end(&mut self, looks: &[Look]) {
-        for look in looks {
-            if self.descendants.is_still(look.pid) {
-                let _ = kill(Pid::from_raw(look.pid as i32), Signal::SIGKILL);
-            }
-        }
-    }
-
-    /// Goes on until nobody is left, as far as that can be waited for.
-    fn end_all(&mut self) {
-        let began = Instant::now();
-        let mut unseen = 0;
-        while unseen < LOOKS_UNSEEN && began.elapsed() < END_PATIENCE {
-            let looks = self.descendants.look();
-            self.descendants.reap();
-            self.end(&looks);
-            unseen = if looks.is_empty() { unseen + 1 } else { 0 };
-            std::thread::sleep(END_PAUSE);
-        }
-    }
-
-    /// Is what nobody can page more than the budget, and not for an instant only?
-    ///
-    /// *The story:* the heap of a Java that shares it with itself was four times the budget.
-    ///
-    /// *The other story:* what a hundred processes of a database share counted once for each that had
-    /// not been asked of late. So all are asked before anybody is ended.
-    fn excess(&mut self, looks: &[Look], now: u64) -> Option<String> {
-        let bound = verdict::bound_bytes(self.options.ram_bytes, looks.len() as u64);
-        if self.unpaged_bytes <= bound {
-            self.excess_ns = None;
-            return None;
-        }
-        let since = *self.excess_ns.get_or_insert(now);
-        if now - since < EXCESS_NS {
-            return None;
-        }
-        self.excess_ns = None;
-        let held = self.unpaged_afresh(looks)?;
-        let others = if self.census.has_other_runs() { "or another run's, " } else { "" };
-        let held_text = human::bytes(held);
-        let text = || format!("{held_text} in RAM are shared memory, {others}or nobody can page them");
-        (held > bound).then(text)
-    }
-
-    /// The same after all were asked. Of whom nobody tells what it has by itself, nothing is counted.
-    fn unpaged_afresh(&mut self, looks: &[Look]) -> Option<u64> {
-        for look in looks {
-            self.extras.read_afresh(look);
-        }
-        let mut walks = Walks { extras: &self.extras, began: self.began };
-        self.sharing.walk_now(looks, (&self.kin, &self.loans), &mut walks);
-        self.unmapped.ask(looks, &self.mapped(looks));
-        let mut managed = self.page.reports().ok()?;
-        managed.retain(|report| !report.is_over);
-        let tells = |look: &&Look| !self.sharing.is_silent(look.pid);
-        let sightings = self.sightings(looks.iter().filter(tells));
-        Some(self.unpaged_bytes(&sightings, &managed))
     }
 
     /// What nobody can page: shared memory, what has no agent, and what agents have to leave alone.
@@ -482,11 +367,7 @@ impl Watcher {
             self.census.note_unpaged(report.own_bytes("fixed_bytes"));
             let has_ended = report.is_over || (!lives && !exists(report.pid));
             if has_ended {
-                let share_bytes = self.page.share_bytes(&report)?;
-                self.page.release(report.claim())?;
-                // Killed in between this process has lost it, and not given it back twice.
-                self.returned_bytes += share_bytes;
-                self.page.set_returned_bytes(self.returned_bytes)?;
+                self.shares.take_back(&report)?;
                 self.census.keep(report);
                 continue;
             }
@@ -501,250 +382,22 @@ impl Watcher {
         }
         self.page.note_peaks(&managed)?;
         let blank = managed.iter().map(|report| report.counter("blank_bytes")).sum();
-        let needed = self.needed(looks, &managed);
+        let known = Known { families: &self.families, filled: &self.filled, census: &self.census };
+        let needed = self.needs.look(looks, &managed, &known);
         self.census.need(needed, shared_bytes(sightings), blank);
         let kept = |report: &Report| (report.pid, report.counter("files_kept_resident_bytes"));
-        self.loans = self.loans(looks, &managed);
+        self.families.tell(looks, &managed);
         self.kept_bytes = managed.iter().map(kept).filter(|&(_, bytes)| bytes > 0).collect();
         self.unpaged_bytes = self.unpaged_bytes(sightings, &managed);
         self.census.note_unpaged(self.unpaged_bytes);
         if self.options.divides {
-            self.lend(looks, &managed)?;
-            self.page.set_launcher_bytes(self.own_part(looks, sightings, &managed))?;
-            self.page.set_crowded(Report::crowd(&managed, self.options.ram_bytes))?;
-            if is_over { self.let_go(&managed)? } else { self.divide(&managed)? }
+            self.families.lend(&self.page, looks, &managed)?;
+            let known = Known { families: &self.families, filled: &self.filled, census: &self.census };
+            self.shares.tell_pool(looks, sightings, &managed, &known)?;
+            if is_over { self.shares.let_go(&managed)? } else { self.shares.divide(&managed)? }
         }
         Ok(())
     }
-
-    /// Who goes on when the launcher ends has no limit until its keeper looks, or for good if there is none.
-    ///
-    /// *The story* (by reading): a daemon that had idled kept the limit of the last look for life, and
-    /// what its parent had had was nobody's.
-    fn let_go(&self, managed: &[Report]) -> io::Result<()> {
-        self.page.set_crowded(0)?;
-        for report in managed {
-            self.page.set_limit(report.claim(), 0)?;
-            self.page.hold(report.claim(), 0)?;
-        }
-        Ok(())
-    }
-
-    /// Children of fork that tell what they have of their parents, and these.
-    fn loans(&self, looks: &[Look], managed: &[Report]) -> Loans {
-        let mut loans = Loans::new();
-        let pids = borrowing(looks, managed);
-        for (look, report) in borrowers(looks, managed) {
-            loans.insert(look.pid, report.borrowed_bytes);
-            if let Some(elder) = self.kin.elder(looks, look, |other| !pids.contains(&other.pid)) {
-                loans.entry(elder.pid).or_insert(0);
-            }
-        }
-        loans
-    }
-
-    /// Takes back of loans what their parents have not any more, and gives anew what faults were
-    /// taken for copies that were none.
-    fn lend(&mut self, looks: &[Look], managed: &[Report]) -> io::Result<()> {
-        let pids = borrowing(looks, managed);
-        let borrower = |(look, report): (&Look, &Report)| {
-            let elder = self.kin.elder(looks, look, |other| !pids.contains(&other.pid));
-            let (pid, parent, word) = (report.pid, elder.map_or(0, |elder| elder.pid), report.loan);
-            let own_bytes = look.anon_bytes.saturating_sub(report.borrowed_bytes);
-            Borrower { pid, claim: report.claim(), parent, word, own_bytes }
-        };
-        let borrowers: Vec<Borrower> = borrowers(looks, managed).map(borrower).collect();
-        let (words, lent) = self.lending.look(&borrowers, |pid| lender(looks, managed, pid));
-        for (claim, word) in words {
-            self.page.lend(claim, word)?;
-        }
-        self.page.note_lent(managed, &lent)?;
-        self.has_passed |= self.lending.take_passed();
-        self.renew(looks, managed, &borrowers)?;
-        self.is_tight = self.worth_renewing(looks, managed) && self.page.free_bytes()? < self.tight_bytes();
-        Ok(())
-    }
-
-    /// Of families that were walked at this look: what several of one have counts with the eldest, and is
-    /// lent to the others.
-    ///
-    /// *The story:* children of children were walked by nobody. A shell of 19 MiB that started shells, each
-    /// of which started some, paged in 30.
-    fn renew(&mut self, looks: &[Look], managed: &[Report], borrowers: &[Borrower]) -> io::Result<()> {
-        let pids = borrowing(looks, managed);
-        let eldest = |pid: u32| self.kin.eldest(looks, pid, |other| !pids.contains(&other.pid));
-        let walked = |pid: u32| Some((self.sharing.walked(pid)?, eldest(pid)?));
-        #[derive(Default)]
-        struct Family<'a> {
-            common: u64,
-            /// Each with its faults then.
-            children: Vec<(&'a Borrower, Walked, u32)>,
-        }
-        let mut families: BTreeMap<u32, Family<'_>> = BTreeMap::new();
-        for report in managed.iter().filter(|report| report.state != state::UNMANAGED) {
-            let Some((walked, eldest)) = walked(report.pid) else { continue };
-            let family = families.entry(eldest).or_default();
-            family.common += walked.doubly.anon_bytes;
-            let child = borrowers.iter().find(|one| one.pid == report.pid && one.pid != eldest);
-            let faults = report.copying_faults.unwrap_or(walked.faults as u32);
-            family.children.extend(child.map(|child| (child, walked, faults)));
-        }
-        for Family { common, children } in families.into_values() {
-            let each: Vec<u64> = children.iter().map(|(_, walked, _)| walked.doubly.anon_bytes).collect();
-            for ((child, _, faults), bytes) in children.iter().zip(lending::parts(common, &each)) {
-                let Some(lender) = lender(looks, managed, child.parent) else { continue };
-                let loan = Loan { pages: (bytes / 4096) as u32, faults: *faults };
-                self.page.lend(child.claim, loan.word())?;
-                self.lending.renew(child, loan, lender);
-            }
-        }
-        Ok(())
-    }
-
-    /// While less is free loans are asked for anew, if that can give back as much.
-    fn tight_bytes(&self) -> i64 {
-        (self.options.ram_bytes / RENEWED_SHARE).cast_signed()
-    }
-
-    fn worth_renewing(&self, looks: &[Look], managed: &[Report]) -> bool {
-        let lost = |(look, report): (&Look, &Report)| look.anon_bytes.saturating_sub(report.borrowed_bytes);
-        let lost: u64 = borrowers(looks, managed).map(lost).sum();
-        lost.cast_signed() > self.tight_bytes()
-    }
-
-    /// What the tree would hold now with RAM enough beside shared memory, what several have together once.
-    fn needed(&mut self, looks: &[Look], managed: &[Report]) -> Need {
-        let inherits = |report: &&Report| report.counter("inherited_bytes") > 0;
-        let heirs: BTreeSet<u32> = managed.iter().filter(inherits).map(|report| report.pid).collect();
-        let heir = |report: &Report| {
-            let look = of_pid(looks, report.pid).filter(|look| report.is_of(look))?;
-            let runs_same = |elder: &&Look| look.runs(elder.program_pages, elder.program_stamp);
-            let elder = self.kin.elder(looks, look, |other| !heirs.contains(&other.pid)).filter(runs_same);
-            Some(Heir {
-                pid: report.pid,
-                claim: report.claim(),
-                elder: elder.map(|elder| elder.pid),
-                inherited_bytes: report.counter("inherited_bytes"),
-                gone_bytes: report.counter("inherited_gone_bytes"),
-                copied_bytes: report.counter("copied_bytes"),
-                stored: report.counter("stored_pages") as u32,
-                needed_bytes: report.counter("needed_bytes"),
-            })
-        };
-        let heirs: Vec<Heir> = managed.iter().filter_map(heir).collect();
-        let (common, copies) = (self.heritage.look(&heirs), self.copies.look(&heirs));
-        let of = |look: &Look| {
-            let report = managed.iter().find(|report| report.is_of(look));
-            let told = report.map_or(0, |report| report.counter("needed_bytes"));
-            let told_bytes = told.max(look.anon_bytes.saturating_sub(self.filled.bytes(look.pid)));
-            let doubly = self.sharing.doubly(look.pid).anon_bytes;
-            let common = doubly + common.get(&look.pid).copied().unwrap_or(0);
-            let needed_bytes = told_bytes.saturating_sub(common);
-            let copied_bytes = copies.get(&look.pid).copied().unwrap_or(0);
-            let program = (look.program_pages, look.program_stamp);
-            Holder { program, told_bytes, needed_bytes, copied_bytes }
-        };
-        let counted = looks.iter().filter(|look| !look.is_guest && !self.census.is_passing(look.pid));
-        copies::needed(counted.map(of))
-    }
-
-    /// The launcher's part of the pool: what nobody else has. Shared memory stays, and leaves less for the
-    /// rest; but something, as to page all of that would bring the budget no nearer.
-    ///
-    /// *The story:* beside 60 MiB of shared memory a program had all of 100 MiB for the rest. 120 were held
-    /// and nothing was paged.
-    fn own_part(&self, looks: &[Look], sightings: &[Sighting], managed: &[Report]) -> i64 {
-        let is_managed =
-            |look: &Look| managed.iter().any(|report| report.is_of(look) && report.state != state::UNMANAGED);
-        // Who is not managed any more may have a share still: that much of what it holds is off already.
-        let share =
-            |pid| managed.iter().find(|report| report.pid == pid).map_or(0, |report| report.share_bytes);
-        let others = looks.iter().filter(|look| !look.is_guest && !is_managed(look));
-        let unmanaged: i64 = others
-            .filter(|look| !self.census.is_passing(look.pid))
-            .map(|look| {
-                let own_bytes = look.anon_bytes.saturating_sub(self.sharing.doubly(look.pid).anon_bytes);
-                own_bytes.cast_signed() - share(look.pid).cast_signed()
-            })
-            .sum();
-        let own = self.options.ram_bytes + self.returned_bytes + self.shared_by_copies(managed);
-        // What the kernel keeps of files is told by agents as far as there is so much, of whatever kind.
-        let told: u64 = sightings.iter().map(|sighting| sighting.kept_bytes.min(sighting.shmem_bytes)).sum();
-        let shared = shared_bytes(sightings).saturating_sub(told);
-        let ram = self.options.ram_bytes;
-        let most = (ram - ram / LEFT_SHARE).cast_signed().saturating_sub(unmanaged).max(0);
-        own.cast_signed() - unmanaged - shared.cast_signed().min(most)
-    }
-
-    /// Tells the agents who has to make room for whom.
-    fn divide(&mut self, managed: &[Report]) -> io::Result<()> {
-        let pages = |report: &Report, names: &[&str]| names.iter().map(|name| report.counter(name)).sum();
-        let member = |report: &Report| Member {
-            place: report.place,
-            share_bytes: report.share_bytes,
-            fixed_bytes: report.own_bytes("fixed_bytes"),
-            read: pages(report, &["pswpin", "zswpin"]),
-            paged_out: pages(report, &["pswpout", "zswpout"]),
-            // Its turn it waits for by the launcher's own word.
-            waited_us: report.counter("stalled_ns").saturating_sub(report.counter("held_ns")) / 1000,
-            ran_us: processor_us(report.pid).saturating_sub(report.counter("agent_cpu_ns") / 1000),
-            need_bytes: report.own_bytes("needed_bytes"),
-            is_held: report.is_held,
-        };
-        let members: Vec<Member> =
-            managed.iter().filter(|report| report.state == state::MANAGING).map(member).collect();
-        let (free_bytes, passed_us) = (self.page.free_bytes()?, self.divided.elapsed().as_micros() as u64);
-        self.divided = Instant::now();
-        for word in self.divider.divide(self.options.ram_bytes, free_bytes, passed_us, &members) {
-            self.tell(word, managed)?;
-        }
-        Ok(())
-    }
-
-    /// What cannot be paged and is in several shares though it is there once, as children of fork
-    /// have it with their parents. What can be paged counts in full: it is copied at any moment.
-    ///
-    /// *The story:* six processes of Chromium have 14 MiB of relocated data in common. Counted six
-    /// times it left the rest of the tree a sixth of its budget, and nothing got on.
-    fn shared_by_copies(&self, managed: &[Report]) -> u64 {
-        let of =
-            |report: &Report| self.sharing.walked_anon_bytes(report.pid).min(report.counter("fixed_bytes"));
-        managed.iter().filter(|report| report.state == state::MANAGING).map(of).sum()
-    }
-
-    /// A word holds for a while only: should the launcher end nobody waits for it.
-    fn tell(&self, word: Word, managed: &[Report]) -> io::Result<()> {
-        let Some(report) = managed.iter().find(|report| report.place == word.place) else { return Ok(()) };
-        if report.limit_bytes != word.limit_bytes {
-            self.page.set_limit(report.claim(), word.limit_bytes)?;
-        }
-        let until = if word.holds { clock::monotonic_ns() + HOLD_NS_MAX / 2 } else { 0 };
-        if until != report.held_until_ns {
-            self.page.hold(report.claim(), until)?;
-        }
-        Ok(())
-    }
-}
-
-/// Children of fork that have loans.
-fn borrowers<'a>(looks: &'a [Look], managed: &'a [Report]) -> impl Iterator<Item = (&'a Look, &'a Report)> {
-    let has_loan = |report: &&Report| report.loan != 0 && report.state != state::UNMANAGED;
-    let look =
-        |report: &'a Report| Some((of_pid(looks, report.pid).filter(|look| report.is_of(look))?, report));
-    managed.iter().filter(has_loan).filter_map(look)
-}
-
-/// Their numbers.
-fn borrowing(looks: &[Look], managed: &[Report]) -> BTreeSet<u32> {
-    borrowers(looks, managed).map(|(look, _)| look.pid).collect()
-}
-
-/// What a parent of the tree has now.
-fn lender(looks: &[Look], managed: &[Report], pid: u32) -> Option<Lender> {
-    let look = of_pid(looks, pid).filter(|look| !look.is_guest)?;
-    let told = managed.iter().find(|report| report.is_of(look)).and_then(|report| report.copying_faults);
-    let faults = told.map(u64::from).or_else(|| minor_faults(pid))?;
-    Some(Lender { program_pages: look.program_pages, anon_bytes: look.anon_bytes, faults })
 }
 
 /// Shared memory of all, and what else nobody can page.
@@ -755,47 +408,4 @@ fn shared_bytes(sightings: &[Sighting]) -> u64 {
 /// `bytes` of `all`, of which there are no more than `most`.
 fn part_of(bytes: u64, most: u64, all: u64) -> u64 {
     if all <= most { bytes } else { (u128::from(bytes) * u128::from(most) / u128::from(all)) as u64 }
-}
-
-struct Walks<'a> {
-    extras: &'a Extras,
-    began: Instant,
-}
-
-impl Walker for Walks<'_> {
-    fn now(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-
-    fn spent_ns(&self) -> u64 {
-        clock::thread_cpu_ns()
-    }
-
-    fn shmem_bytes(&self, look: &Look) -> u64 {
-        self.extras.shmem_bytes(look)
-    }
-
-    fn all_shmem_bytes(&self) -> u64 {
-        machine::shmem_bytes().unwrap_or(0)
-    }
-
-    /// What others have, too, of what a process holds: all but its own part, which is what it has with
-    /// others divided by their number.
-    ///
-    /// *The story* (by reading): it was subtracted from what was read before, at the start of a look. What
-    /// had left RAM in between counted as shared, which hid an excess.
-    fn walk(&mut self, look: &Look) -> Option<Walked> {
-        let faults = minor_faults(look.pid)?;
-        let names = ["Anonymous", "Pss_Anon", "Pss_Shmem"];
-        let [anon, own_anon, own_shmem] = figures(look.pid, "smaps_rollup", names)?;
-        let doubly = Doubly {
-            anon_bytes: anon.saturating_sub(own_anon).min(look.anon_bytes),
-            shmem_bytes: self.shmem_bytes(look).saturating_sub(own_shmem),
-        };
-        Some(Walked { doubly, left_bytes: look.anon_bytes.saturating_sub(anon), faults })
-    }
-
-    fn is_still(&mut self, look: &Look) -> bool {
-        is_program(look.pid, look.program_pages)
-    }
 }

@@ -535,8 +535,8 @@ impl Process {
     }
 }
 
-/// The word of [`Process::copying_faults`]: faults without a device that may have made copies, or have let the
-/// process grow; wraps. 0: nobody has told.
+/// The word of [`Process::copying_faults`]: faults without a device that may have made copies, or have let
+/// the process grow; wraps. 0: nobody has told.
 #[must_use]
 pub fn told_faults(faults: u32) -> u64 {
     1 << 32 | u64::from(faults)

@@ -1,6 +1,6 @@
 //! Who a process's parent is, as it would be if the launcher were not between it and its starter.
 //!
-//! The launcher adopts whoever loses its parent (`run/tree/descendants.rs`), and is the parent of the command.
+//! The launcher adopts whoever loses its parent (`tree/descendants.rs`), and is the parent of the command.
 //! Bare an orphan's parent is process 1, and the command's is whoever started it: who compares `getppid()`
 //! with either waits for its maker's end, or makes sure that it is where it thinks. So libc's function, and
 //! its `syscall`, answer that. The kernel's answer stays where it is not the launcher's number, where that

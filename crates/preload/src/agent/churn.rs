@@ -1,6 +1,6 @@
-//! Which faults of a process that shares memory with kin were neither copies nor growth: those of buffers that
-//! are mapped, filled and freed over and over. Page tables tell, where faults alone do not: of what was copied
-//! less is in common.
+//! Which faults of a process that shares memory with kin were neither copies nor growth: those of buffers
+//! that are mapped, filled and freed over and over. Page tables tell, where faults alone do not: of what was
+//! copied less is in common.
 //!
 //! To ask them is dear: it is done when as many faults have come as would matter, for a small part of a
 //! processor. Of the faults since then as many are taken for churn as of those before.

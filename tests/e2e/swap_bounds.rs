@@ -24,7 +24,8 @@ const SIZE_MIB: u64 = 16;
 pub fn tests() -> Vec<Test> {
     vec![
         Test::new("areas::bad-pages", bad_pages),
-        Test::new("areas::size-of-file", size_of_file),
+        Test::new("areas::size-of-file", |context| size_of_file(context, true)),
+        Test::new("areas::swap-max-of-file", |context| size_of_file(context, false)),
         Test::new("areas::size-of-directory", size_of_directory),
         Test::new("areas::size-for-three", |context| for_three(context, "size-for-three", true)),
         Test::new("areas::swap-max-for-three", |context| for_three(context, "swap-max-for-three", false)),
@@ -97,13 +98,22 @@ fn bad_pages(context: &Context) -> Outcome {
     Ok(())
 }
 
-/// `--swap FILE:SIZE` of an area that is larger: it is full with that, and behind it nothing changes.
-fn size_of_file(context: &Context) -> Outcome {
+/// `--swap FILE:SIZE`, or `--swap-max SIZE`, of an area that is larger: it is full with that, and behind it
+/// nothing changes.
+///
+/// *The story:* `--swap-max 30M` bounded files without names alone. 138 MiB went to an area, and the run was
+/// told to be comfortable.
+fn size_of_file(context: &Context, is_of_place: bool) -> Outcome {
     const PAGES: u32 = (2 * SIZE_MIB * MIB / PAGE as u64) as u32;
-    let area = context.path("areas-size");
+    let name = if is_of_place { "areas-size" } else { "areas-swap-max" };
+    let area = context.path(name);
     make(context, &area, 2 * SIZE_MIB)?;
     mark_all(&area, PAGES)?;
-    let finished = noise(context, "areas-size").swap(format!("{}:{SIZE_MIB}M", area.display())).run()?;
+    let launch = noise(context, name);
+    let finished = match is_of_place {
+        true => launch.swap(format!("{}:{SIZE_MIB}M", area.display())).run()?,
+        false => launch.swap(&area).options(["--swap-max", &format!("{SIZE_MIB}M")]).run()?,
+    };
     finished.succeeded()?.paged()?;
     ensure!(json::flag(finished.report()?, "swap_full")?, "{}", finished.complain("it was not full"));
     let written = overwritten(&area, PAGES)?;

@@ -300,8 +300,8 @@ fn parent_that_stores(context: &Context, children: &str) -> Outcome<Verdict> {
     managed_within(130 * MIB, &finished, verdict)
 }
 
-/// *The story:* buffers that a parent mapped, filled and freed, 5 MiB each, were taken for copies of the 40 MiB
-/// that it had in common with two children: these 45 MiB paged 700 to 28,000 pages in 101.
+/// *The story:* buffers that a parent mapped, filled and freed, 5 MiB each, were taken for copies of the 40
+/// MiB that it had in common with two children: these 45 MiB paged 700 to 28,000 pages in 101.
 fn buffers_beside_readers(context: &Context) -> Outcome {
     const PAGES_MAX: u64 = 2048;
     let program = packages::compile(context, "parent", PARENT, &[])?;

@@ -154,13 +154,15 @@ impl SwapPlace {
 }
 
 impl SwapFile {
-    /// Opens all places, as large as there is room; in files without a name at most `bytes_max`
-    /// together (0 = no limit), which may be all processes' of the run. Areas that another process has, or
-    /// that this one has no right to, and places that cannot be opened are left out. Where nothing is left,
-    /// and there was one of the former, it is a file without a name beside the first place; else an error.
+    /// Opens all places, as large as there is room; at most `bytes_max` together (0 = no limit), which may be
+    /// all processes' of the run. Areas that another process has, or that this one has no right to, and places
+    /// that cannot be opened are left out. Where nothing is left, and there was one of the former, it is a
+    /// file without a name beside the first place; else an error.
     ///
     /// *The story:* a directory that had been removed, and an area on a mount for reading, left the
     /// program without a budget, beside another place that was good.
+    ///
+    /// *The other story:* areas took as much as they had, whatever `--swap-max` said: 138 MiB of 30.
     pub fn open_all(places: &[SwapPlace], bytes_max: u64, is_shared: bool) -> Result<Vec<SwapFile>, Errno> {
         let mut left = if bytes_max == 0 { u64::MAX } else { bytes_max };
         let total = (is_shared && bytes_max > 0).then(|| Limit::new(0, bytes_max));
@@ -177,11 +179,9 @@ impl SwapFile {
                     continue;
                 }
             };
-            if place.kind != SwapKind::Area {
-                // What they share bounds them together, wherever pages go.
-                left -= if total.is_some() { 0 } else { file.bytes };
-                file.limits.extend(total);
-            }
+            // What they share bounds them together, wherever pages go.
+            left -= if total.is_some() { 0 } else { file.bytes };
+            file.limits.extend(total);
             if bytes_max > 0 {
                 file.renewed = None;
             }
@@ -204,10 +204,10 @@ impl SwapFile {
         Ok(files)
     }
 
-    /// Opens a place, as large as there is room; a file without a name takes at most `bytes_max`.
+    /// Opens a place, as large as there is room, of which at most `bytes_max` are used.
     pub fn open(place: &SwapPlace, bytes_max: u64) -> Result<SwapFile, Errno> {
         match place.kind {
-            SwapKind::Area => SwapFile::open_area(place),
+            SwapKind::Area => SwapFile::open_area(place, bytes_max),
             SwapKind::Directory | SwapKind::NewFile | SwapKind::Given(_) => {
                 SwapFile::create(place, bytes_max)
             }
@@ -235,7 +235,7 @@ impl SwapFile {
 
     /// Opens what is there. EAGAIN: somebody else has it. EBUSY: the device is mounted, or the
     /// kernel's swap. EINVAL: it is no swap area.
-    fn open_area(place: &SwapPlace) -> Result<SwapFile, Errno> {
+    fn open_area(place: &SwapPlace, bytes_max: u64) -> Result<SwapFile, Errno> {
         let how = Open::READ_WRITE | Open::DIRECT;
         let (mut file, mut lock) = (file::open(&place.path, how)?, None);
         let status = file::status(&file)?;
@@ -268,7 +268,7 @@ impl SwapFile {
             file,
             lock,
             path: place.path.clone(),
-            bytes: whole_pages(bytes.min(limit(place))),
+            bytes: whole_pages(bytes.min(bytes_max).min(limit(place))),
             priority: place.priority,
             bad_pages: header.bad_pages,
             gives_back,
@@ -431,6 +431,9 @@ mod tests {
         drop(first);
         let limited = SwapFile::open_all(&[place(SwapKind::Area, &path, 50 << 12, 0)], 0, false).unwrap();
         assert_eq!(limited[0].bytes, 50 << 12);
+        drop(limited);
+        let limited = SwapFile::open_all(&area, 40 << 12, true).unwrap();
+        assert_eq!((limited[0].bytes, limited[0].limits.len()), (40 << 12, 1), "its pages count as all do");
         drop(limited);
         content[4090] = b'?';
         std::fs::write(&path, &content).unwrap();

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 
 use overspill_engine::SwapKind;
 
@@ -62,12 +63,20 @@ fn sum(rooms: &[Room]) -> u64 {
 fn room(place: &SwapPlace, limit: u64) -> Option<Room> {
     let bytes_max = if place.bytes_max == 0 { u64::MAX } else { place.bytes_max };
     if place.kind == SwapKind::Area {
-        let free_bytes = File::open(&place.path).ok()?.seek(SeekFrom::End(0)).ok()?;
+        let free_bytes = area_bytes(&place.path)?;
         return Some(Room { file_system: None, free_bytes, bytes_max });
     }
     let free_bytes = swap_place::free_bytes(&place.directory).ok()?;
     let file_system = Some(fs::metadata(&place.directory).ok()?.dev());
     Some(Room { file_system, free_bytes, bytes_max: bytes_max.min(limit) })
+}
+
+/// What a file or a device that is there has; None: it is neither.
+pub fn area_bytes(path: &Path) -> Option<u64> {
+    let mut file = File::open(path).ok()?;
+    let kind = file.metadata().ok()?.file_type();
+    let is_area = kind.is_file() || kind.is_block_device();
+    is_area.then(|| file.seek(SeekFrom::End(0)).ok())?
 }
 
 #[cfg(test)]

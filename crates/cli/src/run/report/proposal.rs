@@ -7,6 +7,7 @@ use super::Report;
 use super::verdict::{BOUND_BYTES, BOUND_BYTES_EACH, peak};
 use crate::args::Tuning;
 use crate::human;
+use crate::run::launch::room::area_bytes;
 use crate::run::tree::filled;
 use crate::size::{BUDGET_BYTES_MIN, Size, shortest};
 use crate::swap::arg::SwapArg;
@@ -117,6 +118,8 @@ fn borne(report: &Report, tuning: &Tuning, ram_bytes: u64) -> u64 {
 ///
 /// *The story:* a place that was full within its size was left as it was: only `--swap-max` was
 /// raised, or another place asked for. With both the next run was full at the same page.
+///
+/// *The other story:* an area of 40 MiB under `--swap-max 30M` was to hold 195.
 pub fn more_swap(report: &Report, tuning: &Tuning) -> String {
     let mut tuning = tuning.clone();
     let pieces = if tuning.per_process { 1 } else { report.programs_at_once } * PIECE_BYTES;
@@ -132,16 +135,24 @@ pub fn more_swap(report: &Report, tuning: &Tuning) -> String {
     if let Some(bytes) = report.swap_max_bytes.filter(|bytes| Some(*bytes) == limit || *bytes < needed) {
         tuning.swap_max = Some(Size::Bytes(wanted(bytes)));
     }
-    if let (Some(all), Some(last)) = (room, tuning.swap.last_mut())
+    // Files and devices that are there have what they have.
+    let areas: Option<u64> = tuning.swap.iter().map(|place| area_bytes(&place.path)).sum();
+    if areas.is_some_and(|bytes| !tuning.swap.is_empty() && bytes < needed) {
+        tuning.swap.push(more_room());
+    } else if limit.is_none() {
+        tuning.swap = vec![more_room()];
+    } else if let (Some(all), Some(last)) = (room, tuning.swap.last_mut())
         && (room == limit || all < needed)
     {
         let own = last.size.map_or(0, bytes_of);
         last.size = Some(Size::Bytes(wanted(all).saturating_sub(all - own)));
     }
-    if limit.is_none() {
-        tuning.swap = vec![SwapArg::plain("DIR-WITH-MORE-ROOM".into())];
-    }
     run_line(report, &tuning, report.ram_bytes)
+}
+
+/// Whoever reads it chooses one.
+fn more_room() -> SwapArg {
+    SwapArg::plain("DIR-WITH-MORE-ROOM".into())
 }
 
 /// Up to a figure that people would choose, some 2 % more: halves of a MiB, above 25 MiB whole
@@ -203,6 +214,13 @@ mod tests {
             "{place_only}"
         );
         assert!(of(&["/a"], None).contains("DIR-WITH-MORE-ROOM"));
+        let area = std::env::temp_dir().join(format!("overspill-proposal-{}", std::process::id()));
+        std::fs::write(&area, [0; 4096]).unwrap();
+        let word = area.to_str().unwrap();
+        let full = of(&[word], Some(64 << 20));
+        let places = format!("--swap={word} --swap=DIR-WITH-MORE-ROOM");
+        assert!(full.contains(&places) && full.contains("--swap-max=320M"), "{full}");
+        std::fs::remove_file(&area).unwrap();
         let ended_early = judged(|report| {
             report.strict_ended = true;
             report.swap_max_bytes = Some(64 << 20);

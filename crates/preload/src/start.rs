@@ -13,6 +13,7 @@ use overspill_sys::{AddressRange, Errno, fd, proc_place, reserve, uffd};
 use crate::agent::Beginning;
 use crate::heir::Heir;
 use crate::launcher::{self, Address};
+use crate::limits::ADDRESSES;
 use crate::told_range::ToldRange;
 use crate::{
     agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire,
@@ -83,6 +84,9 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     if filters::is_confined(address.filters) {
         filters::note_confined();
         return;
+    }
+    if !ADDRESSES.is_set() {
+        reserve::stay_away();
     }
     message::set_up();
     leaks::set_up();

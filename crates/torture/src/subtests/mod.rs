@@ -203,6 +203,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-maker-waits" Exceeded forks_held::maker_waits, "whose maker waits, without CLONE_VM";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
+    "fork-asleep" Exceeded forks::asleep, "who is seen asleep has come there";
     "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";
     "fork-outlive" Exceeded forks::outlive, "a process that shares memory lives longer than its maker";
     "fork-vfork-orphan" Exceeded forks_orphaned::vfork_orphan, "who is in vfork ends with its process";

@@ -8,11 +8,12 @@ use overspill_engine::shared::ENV;
 use overspill_sys::futex::{self, Scope};
 use overspill_sys::mem::Mapping;
 use overspill_sys::thread::{self, Descriptors, Thread};
-use overspill_sys::{AddressRange, Errno, fd, proc_place, reserve, uffd};
+use overspill_sys::{AddressRange, Errno, deep_sleep, fd, proc_place, reserve, uffd};
 
 use crate::agent::Beginning;
 use crate::heir::Heir;
 use crate::launcher::{self, Address};
+use crate::limits::ADDRESSES;
 use crate::told_range::ToldRange;
 use crate::{
     agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire,
@@ -83,6 +84,9 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     if filters::is_confined(address.filters) {
         filters::note_confined();
         return;
+    }
+    if !ADDRESSES.is_set() {
+        reserve::stay_away();
     }
     message::set_up();
     leaks::set_up();
@@ -188,7 +192,10 @@ fn start_thread() -> Result<(), Errno> {
     THREAD.set(agent.range());
     // Its copies of the program's descriptors must be gone before the program counts on closing one.
     while STARTED.load(Ordering::Acquire) == 0 {
-        let _ = futex::wait(&STARTED, 0, None, Scope::Private);
+        let is_seen = !IS_FORKED.load(Ordering::Acquire) || deep_sleep::until_set(&STARTED).is_err();
+        if is_seen {
+            let _ = futex::wait(&STARTED, 0, None, Scope::Private);
+        }
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ pub mod alarm;
 pub mod alloc;
 pub mod children;
 pub mod clock;
+pub mod deep_sleep;
 pub mod descriptors;
 pub mod event;
 pub mod fd;

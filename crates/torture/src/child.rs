@@ -116,6 +116,12 @@ pub fn say(fd: i32, line: &str) {
 }
 
 impl Child {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> libc::pid_t {
+        self.0
+    }
+
     /// Waits; fails unless the child ended with 0.
     pub fn succeed(self, what: &str) -> Outcome {
         let status = self.wait()?;

@@ -40,6 +40,46 @@ pub fn plain(context: &mut Context) -> Outcome {
     pattern::check_pages(&memory, 0..memory.pages(), SEED + 4, "after the forks")
 }
 
+/// `fork-asleep`: a child that is seen asleep (S in /proc) has come to where it is to sleep. It
+/// touches nothing that is out: who waits for a page sleeps, too.
+///
+/// *The story:* it slept before fork returned in it, until it had an agent (LTP's msgsnd05 and others).
+pub fn asleep(context: &mut Context) -> Outcome {
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    for _ in 0..100 {
+        let word = sys::mmap(0, PAGE, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)?;
+        // SAFETY: it stays mapped while it is used, and is only accessed so.
+        let is_there = unsafe { AtomicU64::from_ptr(word as *mut u64) };
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        sys::check("pipe", unsafe { libc::pipe(ends.as_mut_ptr()) } as isize)?;
+        let child = child::fork(|| {
+            is_there.store(1, Relaxed);
+            // SAFETY: a byte of this function's; the parent writes it.
+            unsafe { libc::read(ends[0], (&raw mut ends[0]).cast(), 1) };
+            Ok(())
+        })?;
+        let path = format!("/proc/{}/stat", child.id());
+        let state =
+            || std::fs::read_to_string(&path).map(|all| all.rsplit(") ").next().map(|s| s.starts_with('S')));
+        while state().ok().flatten() == Some(false) {
+            std::hint::spin_loop();
+        }
+        let came = is_there.load(Relaxed) == 1;
+        // SAFETY: the pipe's own ends, and a byte of this function's.
+        unsafe {
+            libc::write(ends[1], (&raw const came).cast(), 1);
+            libc::close(ends[0]);
+            libc::close(ends[1]);
+        }
+        child.succeed("a child that sleeps")?;
+        sys::munmap(word, PAGE)?;
+        ensure!(came, "seen asleep before fork had returned in it");
+    }
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the forks")
+}
+
 /// A word that is valid by itself: a sequence number and what follows from it, its page and its place.
 fn sealed(sequence: u64, page: usize, index: usize) -> u64 {
     sequence << 32 | pattern::word(sequence, page, index) >> 32

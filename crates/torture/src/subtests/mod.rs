@@ -119,6 +119,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "sigaltstack" Holds signals::sigaltstack, "handlers on a cold alternative stack";
     "interrupts" Holds signals::interrupts, "4000 signals a second";
     "munmap" Holds mappings::munmap, "partial and whole, mapped again, zero";
+    "munmap-fork" Exceeded mappings::munmap_fork, "what was unmapped before a fork is SIGSEGV in the child";
     "munmap-churn" Holds mappings::munmap_churn, "the same by threads, all the time";
     "munmap-again" Holds mappings::munmap_again, "other blocks at the same addresses at once";
     "fixed" Holds mappings::fixed, "MAP_FIXED over cold memory";
@@ -202,6 +203,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "fork-maker-waits" Exceeded forks_held::maker_waits, "whose maker waits, without CLONE_VM";
     "fork-tree" Exceeded forks::tree, "children of children";
     "fork-forms" Exceeded forks::forms, "children made past libc's fork, and theirs";
+    "fork-asleep" Exceeded forks::asleep, "who is seen asleep has come there";
     "fork-few" Exceeded forks::few_descriptors, "forks where no descriptor is left";
     "fork-outlive" Exceeded forks::outlive, "a process that shares memory lives longer than its maker";
     "fork-vfork-orphan" Exceeded forks_orphaned::vfork_orphan, "who is in vfork ends with its process";

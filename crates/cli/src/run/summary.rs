@@ -238,7 +238,7 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
         assert!(words.contains(expected), "{text}");
         // *The story:* what was read from files was called swap.
         assert!(text.contains("  swap       in 1.0 MiB ("), "{text}");
-        assert!(text.contains("hit rate 71.3 % (157 of 220 pages)"), "of both: {text}");
+        assert!(text.contains("hit rate 71.4 % (157 of 220 pages)"), "of both: {text}");
         assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
         let pager = [("files_kept", 1), ("files_kept_bytes", 64 << 20)];
         let text = self::text(&Report { pager: pager.into(), ..report() });

@@ -91,7 +91,6 @@ impl FileNode {
     /// Where on the device a block of so many bytes is said to lie; 0: nowhere.
     #[must_use]
     pub fn place(&self, block: u64, bytes: u64) -> u64 {
-        // 64 blocks of 1 KiB are sixteen pages; three more begin one, and the next piece is elsewhere.
         const PIECE: u64 = 67;
         let is_there = self.blocks.contains_key(&(block * bytes / BLOCK as u64));
         if is_there { block / PIECE * 128 + 4 + block % PIECE } else { 0 }

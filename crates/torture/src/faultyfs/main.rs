@@ -30,8 +30,8 @@ const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--quota B
        all take --delay-us; after so many bytes it lies: a bit of each block is turned, other blocks
        are brought, writes are done not at all or by halves;
        for --busy-ms it says that it cannot just now (EAGAIN, ENOMEM); until standard input ends;
-       with --device it says that it is on that block device, and where there a file's blocks of
-       1 KiB lie (FIBMAP): 64 for sixteen pages and three that make none, again and again";
+       with --device it says that it is on that block device, and where there a file's blocks
+       lie (FIBMAP): pieces of 67, with gaps between them";
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
@@ -103,7 +103,7 @@ fn mount(directory: &std::path::Path, on: Option<&str>, device: i32) -> Result<(
     let mut options = format!("fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,max_read=1048576");
     let kind = if on.is_some() { c"fuseblk" } else { c"fuse" };
     if on.is_some() {
-        options.push_str(",blksize=1024");
+        options.push_str(",blksize=4096");
     }
     let source =
         CString::new(on.unwrap_or("overspill-faultyfs")).expect("words of a command line have no NUL");

@@ -54,6 +54,11 @@ fn room(context: &Context) -> Outcome {
     // What python has itself, and 1500 pages.
     ensure!(filled > 16 * MIB, "{}", roomy.complain(&format!("room was filled with {filled} bytes")));
     ensure!(needed < 24 * MIB, "{}", roomy.complain(&format!("{needed} bytes are said to be needed")));
+    // *The story:* pages of the file counted as read from swap, of which nothing came.
+    let swapped = figure("pswpin")? + figure("swap_ra")? + figure("swap_ra_hit")?;
+    ensure!(swapped == 0, "{}", roomy.complain("nothing was on swap, and it is said to have been read"));
+    let (read, ahead, hits) = (figure("files_read")?, figure("files_ahead")?, figure("files_ahead_hit")?);
+    ensure!(1500 <= read && hits <= ahead && ahead < read, "{}", roomy.complain("pages of the file"));
     run("files-room-said", proposed(&roomy)?)?;
     std::fs::remove_file(&file).map_err(error)
 }

@@ -331,7 +331,7 @@ impl Finished {
         if self.managed {
             let report = self.report()?;
             let written = json::number(report, "pswpout")? + json::number(report, "zswpout")?;
-            let read_bytes = json::number(report, "pswpin")? * 4096;
+            let read_bytes = (json::number(report, "pswpin")? + json::number(report, "files_read")?) * 4096;
             let is_more = read_bytes > self.ram_bytes;
             ensure!(
                 written > 0 || is_more,

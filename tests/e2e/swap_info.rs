@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::scratch::{LoopDevice, SmallDisk, administer};
-use crate::swap_areas::{info, make, overspill};
+use crate::scratch::{FaultyDisk, LoopDevice, SmallDisk, administer};
+use crate::swap_areas::{info, make, noise, overspill};
 use crate::{Outcome, Test, ensure};
 
 /// Pages of the area, and of each file that is in its way.
@@ -18,7 +18,64 @@ const WINDOW_PAGES: u64 = 64;
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
-    vec![Test::new("areas::info", told), Test::new("areas::doctor", doctored)]
+    vec![
+        Test::new("areas::info", told),
+        Test::new("areas::by-blocks", by_blocks),
+        Test::new("areas::doctor", doctored),
+    ]
+}
+
+/// An area of mkswap, all of which was written.
+fn written(path: &Path, mib: u64) -> Outcome {
+    std::fs::write(path, vec![b'x'; (mib << 20) as usize]).map_err(|error| error.to_string())?;
+    administer("mkswap", &[&path.to_string_lossy()]).map(drop)
+}
+
+/// Where a file system tells no extents it is asked for each block, the map is the kernel's, and the area
+/// serves; where it tells nothing at all that is the reason.
+///
+/// *The story:* what had no FIEMAP was refused, and nothing asked for blocks.
+fn by_blocks(context: &Context) -> Outcome {
+    let device = LoopDevice::new(context, "areas-blocks.img", 1)?;
+    let disk = FaultyDisk::new(context, "areas-blocks", &["--device", &device.device])?;
+    let area = disk.directory.join("area");
+    written(&area, 64)?;
+    let json = overspill(context, &["swap", "info", "--json", &area.to_string_lossy()])?;
+    let told: Value = serde_json::from_slice(&json.stdout).map_err(|error| error.to_string())?;
+    ensure!(json.status.success() && told["refused"].is_null(), "{told}");
+    // The file lies in pieces of 67 blocks, one each 128, from the fifth block on; the header is left out.
+    let (layout, pages) = (&told["layout"], 64 * 256);
+    let (pieces, rest) = (pages / 67, pages % 67);
+    let expected = [
+        ("extents_reported", pieces + 1),
+        ("extents", pieces + 1),
+        ("pages", pages),
+        ("shortest_pages", rest),
+        ("longest_pages", 67),
+        ("span_pages", pieces * 128 + rest - 1),
+    ];
+    for (name, value) in expected {
+        ensure!(layout[name] == value, "{name}: told {}, and it is {value}", layout[name]);
+    }
+    ensure!(layout["told_by"] == "fibmap", "{layout}");
+    noise(context, "areas-blocks-run").swap(&area).run()?.succeeded()?.paged()?;
+    let (usable, text) = info(context, &area)?;
+    ensure!(usable && text.contains("block by block (FIBMAP)"), "after a run: {text}");
+    // A hole is one, block by block, too.
+    let holed = disk.directory.join("holed");
+    written(&holed, 2)?;
+    let file = std::fs::File::options().write(true).open(&holed).map_err(|error| error.to_string())?;
+    file.set_len(1 << 20).and_then(|()| file.set_len(2 << 20)).map_err(|error| error.to_string())?;
+    let (usable, text) = info(context, &holed)?;
+    ensure!(!usable && text.contains("a hole at byte 1048576"), "{text}");
+    let silent = FaultyDisk::new(context, "areas-silent", &[])?;
+    for place in [silent.directory.join("area"), Path::new("/dev/shm/overspill-e2e-area").to_path_buf()] {
+        let looked = written(&place, 2).and_then(|()| info(context, &place));
+        std::fs::remove_file(&place).map_err(|error| error.to_string())?;
+        let (usable, text) = looked?;
+        ensure!(!usable && text.contains("does not tell where it lies"), "{}: {text}", place.display());
+    }
+    Ok(())
 }
 
 /// *The story:* of a device `doctor` told the room and the speed of /var/tmp, as if it were those of the
@@ -144,6 +201,7 @@ fn layout(told: &Value, reported: &[Run]) -> Outcome {
         ensure!(told[name] == value, "{name}: told {}, and it is {value} by {reported:?}", told[name]);
     }
     ensure!(told["pages"] == AREA_PAGES, "{} pages", told["pages"]);
+    ensure!(told["told_by"] == "fiemap", "{told}");
     Ok(())
 }
 

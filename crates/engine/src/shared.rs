@@ -80,7 +80,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 27;
+pub const VERSION: u32 = 28;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -217,7 +217,7 @@ macro_rules! counters {
 counters! {
     /// Faults that reached the pager, soft and major, first touches included.
     pgfault,
-    /// Faults that had to read from swap.
+    /// Faults that had to read: from swap, or from a mapped file.
     pgmajfault,
     /// Pages read from swap, read-ahead included.
     pswpin,
@@ -229,11 +229,11 @@ counters! {
     zswpout,
     /// Pages written from the compressed pool to swap.
     zswpwb,
-    /// Pages read ahead (without the faulting one).
+    /// Pages read ahead from swap (without the faulting one).
     swap_ra,
-    /// Read-ahead pages that were touched.
+    /// Of these, pages that were touched.
     swap_ra_hit,
-    /// Read-ahead pages that were evicted before their first touch.
+    /// Of these, pages that were evicted before their first touch.
     swap_ra_unused,
     /// Pages looked at by background reclaim.
     pgscan_kswapd,
@@ -347,8 +347,14 @@ counters! {
     files_managed,
     /// Bytes of those.
     files_managed_bytes,
-    /// Pages read from them; in `pswpin`, too.
+    /// Pages read from them, read-ahead included.
     files_read,
+    /// Of these, pages read ahead (without the faulting one).
+    files_ahead,
+    /// Of these, pages that were touched.
+    files_ahead_hit,
+    /// Of these, pages that were evicted before their first touch.
+    files_ahead_unused,
     /// What is in RAM of them and was not in the program's view: read where there was room, or ahead; and
     /// frames that hold nothing.
     files_unseen_bytes,

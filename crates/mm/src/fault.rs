@@ -13,6 +13,7 @@ use crate::readahead::{Mapping, Plan, SAMPLES, SwapIn, Touch, Window};
 use crate::reclaim::live::REFUSED_MIN;
 use crate::reclaim::policy::{Arrival, Away, Follows, Noted, Waited};
 use crate::region::Region;
+use crate::stats::Ahead;
 use crate::types::{Access, CHUNK_PAGES, PageId, RegionKind, Slot, SpaceId, Vpn};
 
 /// Pages that come back into view together: an aligned group, of a chunk.
@@ -203,18 +204,21 @@ impl<P: SwapIn> Mm<P> {
         let read_ahead = page.take(flag::READ_AHEAD) || on_its_way_out;
         let marker = page.take(flag::MARKER);
         let arriving = page.state == State::Reading;
+        let is_file = page.slot().is_some_and(Slot::is_file);
         if !read_ahead {
             page.set(flag::REFERENCED);
             page.clear(flag::BEHIND);
-        } else if page.slot().is_some_and(Slot::is_file) {
+        } else if is_file {
             page.clear(flag::FILLER);
         }
         let touch = self.touch(id);
         let Some(region) = self.regions.find(space, vpn) else { return };
-        let eager = if marker { core::mem::take(&mut region.eager_pending) } else { 0 };
-        let hits = u64::from(read_ahead) + u64::from(eager);
-        region.stats.swap_ra_hit += hits;
-        self.stats.swap_ra_hit += hits;
+        let mut hits = if marker { core::mem::take(&mut region.eager_pending) } else { [0; 2] };
+        hits[usize::from(is_file)] += u32::from(read_ahead);
+        for (is_file, hits) in [false, true].into_iter().zip(hits) {
+            region.stats.note_ahead(Ahead::Used, is_file, hits.into());
+            self.stats.note_ahead(Ahead::Used, is_file, hits.into());
+        }
         let touch = Touch { read_ahead, marker, arriving, ..touch(region) };
         if let Some(plan) = self.policy.cached(&mut region.readahead, &touch) {
             self.issue((space, vpn), &plan, out);
@@ -357,7 +361,6 @@ impl<P: SwapIn> Mm<P> {
         if is_stuck {
             self.try_more_for(ahead as u32);
         }
-        self.stats.swap_ra += ahead;
         self.place_marker(space, plan, count);
         self.tell_issued(asked, plan, count, ahead as u32);
         joined
@@ -406,8 +409,15 @@ impl<P: SwapIn> Mm<P> {
             Mapping::Together | Mapping::Sampled => flag::EAGER,
         };
         self.pages[id].set(flag::READ_AHEAD | waits);
+        self.note_ahead(id, Ahead::Read);
+    }
+
+    /// Counts what becomes of a page that is read ahead.
+    pub(crate) fn note_ahead(&mut self, id: PageId, what: Ahead) {
+        let is_file = self.is_in_file(id);
+        self.stats.note_ahead(what, is_file, 1);
         if let Some(region) = self.region_of(id) {
-            region.stats.swap_ra += 1;
+            region.stats.note_ahead(what, is_file, 1);
         }
     }
 
@@ -528,8 +538,8 @@ impl<P: SwapIn> Mm<P> {
     /// Orders a read of pages that are `Reading` already, or keeps the order until it may start.
     pub(crate) fn read(&mut self, kind: IoKind, run: Run, slot: Slot, out: &mut Actions) {
         self.stats.read_ops += 1;
-        self.stats.pswpin += u64::from(run.count);
-        self.stats.file_in += if slot.is_file() { u64::from(run.count) } else { 0 };
+        let came_in = if slot.is_file() { &mut self.stats.file_in } else { &mut self.stats.pswpin };
+        *came_in += u64::from(run.count);
         let io = self.new_io(kind, run);
         // A kernel's rules know no such thing.
         if self.config.probe.is_kernel() || self.pace.admit(Held { io, run, slot }) {

@@ -13,6 +13,7 @@ use crate::list::ListId;
 use crate::mm::{Mm, NOBODY};
 use crate::page::{State, flag};
 use crate::readahead::SwapIn;
+use crate::stats::Ahead;
 use crate::types::{CHUNK_PAGES, PageId};
 
 /// Who goes through what fills room: the page that would be the next, and how many came the last time.
@@ -82,10 +83,7 @@ impl<P: SwapIn> Mm<P> {
         self.held -= 1;
         self.pages[id].prev = self.never_left();
         self.pages[id].clear(flag::READ_AHEAD | flag::FILLER);
-        self.stats.swap_ra_unused += 1;
-        if let Some(region) = self.region_of(id) {
-            region.stats.swap_ra_unused += 1;
-        }
+        self.note_ahead(id, Ahead::Unused);
         out.push_free(id);
         true
     }

@@ -29,8 +29,9 @@ pub(crate) struct Region<R> {
     pub kind: RegionKind,
     /// State of the read-ahead policy.
     pub readahead: R,
-    /// Pages mapped on arrival since the last marker was touched: hits as soon as the next one is.
-    pub eager_pending: u32,
+    /// Pages of swap and of files that were mapped on arrival since the last marker was touched: hits as
+    /// soon as the next one is.
+    pub eager_pending: [u32; 2],
     pub stats: RegionStats,
     /// How many ranges it has.
     ranges: u32,
@@ -158,7 +159,8 @@ impl<R: Default> Regions<R> {
     fn begin(&mut self, start: Vpn, end: Vpn, kind: RegionKind) -> u32 {
         assert!(start < end, "a region is not empty");
         let (readahead, stats) = (R::default(), RegionStats::default());
-        let region = Box::new(Region { start, end, kind, readahead, eager_pending: 0, stats, ranges: 1 });
+        let region =
+            Box::new(Region { start, end, kind, readahead, eager_pending: [0; 2], stats, ranges: 1 });
         let index = self.free.pop().unwrap_or_else(|| {
             self.regions.push(None);
             self.regions.len() as u32 - 1

@@ -3,6 +3,37 @@
 
 use crate::ledger::Look;
 
+/// What becomes of a page that is read ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ahead {
+    /// It is being read.
+    Read,
+    /// It was touched.
+    Used,
+    /// It left before that.
+    Unused,
+}
+
+macro_rules! counts_read_ahead {
+    ($stats:ty) => {
+        impl $stats {
+            /// So many pages of a file, or of swap, were read ahead, or that came of it.
+            pub(crate) fn note_ahead(&mut self, what: Ahead, is_file: bool, pages: u64) {
+                *match (what, is_file) {
+                    (Ahead::Read, false) => &mut self.swap_ra,
+                    (Ahead::Used, false) => &mut self.swap_ra_hit,
+                    (Ahead::Unused, false) => &mut self.swap_ra_unused,
+                    (Ahead::Read, true) => &mut self.file_ra,
+                    (Ahead::Used, true) => &mut self.file_ra_hit,
+                    (Ahead::Unused, true) => &mut self.file_ra_unused,
+                } += pages;
+            }
+        }
+    };
+}
+counts_read_ahead!(Vmstat);
+counts_read_ahead!(RegionStats);
+
 /// Everything `mm` counts. All values only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Vmstat {
@@ -10,18 +41,24 @@ pub struct Vmstat {
     pub pgfault: u64,
     /// Faults that had to read from swap, or from the file that a region stands for.
     pub pgmajfault: u64,
-    /// Pages read from swap, or from files that regions stand for, read-ahead included.
+    /// Pages read from swap, read-ahead included.
     pub pswpin: u64,
-    /// Of those, pages read from mapped files.
+    /// Pages read from files that regions stand for, read-ahead included.
     pub file_in: u64,
     /// Pages written to swap.
     pub pswpout: u64,
-    /// Pages read ahead (without the faulting one).
+    /// Pages read ahead from swap (without the faulting one).
     pub swap_ra: u64,
-    /// Read-ahead pages that were touched.
+    /// Of these, pages that were touched.
     pub swap_ra_hit: u64,
-    /// Read-ahead pages that were evicted before their first touch.
+    /// Of these, pages that were evicted before their first touch.
     pub swap_ra_unused: u64,
+    /// Pages read ahead from files (without the faulting one).
+    pub file_ra: u64,
+    /// Of these, pages that were touched.
+    pub file_ra_hit: u64,
+    /// Of these, pages that were evicted before their first touch.
+    pub file_ra_unused: u64,
     /// Pages looked at by background reclaim.
     pub pgscan_kswapd: u64,
     /// Pages freed that background reclaim had looked at.
@@ -107,6 +144,8 @@ impl Vmstat {
             (self.workingset_restore_anon, self.workingset_activate_anon),
             (self.workingset_restore_file, self.workingset_activate_file),
             (self.pgmajfault, self.pgfault),
+            (self.swap_ra, self.pswpin),
+            (self.file_ra, self.file_in),
         ];
         assert!(pairs.iter().all(|(part, all)| part <= all), "a part of it is not more than it: {self:?}");
         let sums = [
@@ -123,10 +162,16 @@ impl Vmstat {
 pub struct RegionStats {
     /// Faults that had to read from swap, or from the file that a region stands for.
     pub pgmajfault: u64,
-    /// Pages read ahead (without the faulting one).
+    /// Pages read ahead from swap (without the faulting one).
     pub swap_ra: u64,
-    /// Read-ahead pages that were touched.
+    /// Of these, pages that were touched.
     pub swap_ra_hit: u64,
-    /// Read-ahead pages that were evicted before their first touch.
+    /// Of these, pages that were evicted before their first touch.
     pub swap_ra_unused: u64,
+    /// Pages read ahead from files (without the faulting one).
+    pub file_ra: u64,
+    /// Of these, pages that were touched.
+    pub file_ra_hit: u64,
+    /// Of these, pages that were evicted before their first touch.
+    pub file_ra_unused: u64,
 }

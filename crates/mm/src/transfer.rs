@@ -113,10 +113,11 @@ impl<P: SwapIn> Mm<P> {
     /// A read-ahead page goes into the program's view unseen; it counts as a hit when the next
     /// marker is touched.
     pub(crate) fn count_eager(&mut self, id: PageId) {
+        let is_file = self.is_in_file(id);
         if self.pages[id].take(flag::READ_AHEAD)
             && let Some(region) = self.region_of(id)
         {
-            region.eager_pending += 1;
+            region.eager_pending[usize::from(is_file)] += 1;
         }
     }
 

@@ -25,6 +25,8 @@ struct World {
     /// Pages that have left and not come back; those that came back, of memory and of files.
     away: HashSet<PageId>,
     back: [u64; 2],
+    /// Pages that were read, of memory and of files.
+    read: [u64; 2],
     /// Pages of files are found as they are there.
     reads_only: bool,
 }
@@ -35,7 +37,7 @@ impl World {
         let knobs = policy::Config { frames: FRAMES, ..policy::Config::default() };
         let policy = Policy::by_name("adaptive", knobs).expect("that is its name");
         let (owed, away) = (VecDeque::new(), HashSet::new());
-        World { mm: Mm::new(config, policy), owed, away, back: [0; 2], reads_only: true }
+        World { mm: Mm::new(config, policy), owed, away, back: [0; 2], read: [0; 2], reads_only: true }
     }
 
     fn add(&mut self, start: u64, kind: RegionKind) {
@@ -68,6 +70,7 @@ impl World {
         match *action {
             Action::Free { run } => self.away.extend(run.pages()),
             Action::Read { run, slot, .. } => {
+                self.read[usize::from(slot.is_file())] += u64::from(run.count);
                 let came = run.pages().filter(|id| self.away.remove(id)).count();
                 self.back[usize::from(slot.is_file())] += came as u64;
             }
@@ -133,6 +136,37 @@ fn what_left_and_is_read_again_is_a_refault_of_its_kind() {
     }
 }
 
+/// *The story:* pages of mapped files counted as `pswpin`, `swap_ra` and `swap_ra_hit`, by which the kernel
+/// means swap and nothing else.
+#[test]
+fn what_is_read_of_files_is_not_read_of_swap() {
+    for reclaim in Choice::ALL {
+        let mut world = World::new(reclaim);
+        world.add(FILE, OF_FILE);
+        for _ in 0..3 {
+            (0..PAGES).for_each(|page| world.touch(Vpn(FILE + page), Access::Read));
+        }
+        let files = *world.mm.stats();
+        assert_eq!((files.pswpin, files.swap_ra, files.swap_ra_hit, files.swap_ra_unused), (0, 0, 0, 0));
+        assert_eq!(files.file_in, world.read[1], "{reclaim:?}: {files:?}");
+        // What nobody waited for was read ahead.
+        assert_eq!(files.file_in, files.pgmajfault + files.file_ra, "{reclaim:?}: {files:?}");
+        assert!(files.file_ra > PAGES && files.file_ra_hit > PAGES / 2, "{reclaim:?}: {files:?}");
+        world.add(0, RegionKind::Anon);
+        for _ in 0..3 {
+            (0..PAGES).for_each(|page| world.touch(Vpn(page), Access::Write));
+        }
+        let both = world.mm.stats();
+        assert_eq!([both.pswpin, both.file_in], world.read, "{reclaim:?}: {both:?}");
+        let majors = both.pgmajfault - files.pgmajfault;
+        assert_eq!((both.pswpin, both.file_ra), (majors + both.swap_ra, files.file_ra), "{reclaim:?}");
+        assert!(both.swap_ra > PAGES / 2 && both.swap_ra_hit > PAGES / 4, "{reclaim:?}: {both:?}");
+        let came_of = |used, unused, all| used + unused <= all;
+        assert!(came_of(both.swap_ra_hit, both.swap_ra_unused, both.swap_ra), "{both:?}");
+        assert!(came_of(both.file_ra_hit, both.file_ra_unused, both.file_ra), "{both:?}");
+    }
+}
+
 /// What the program has stored to is its own: it was no file's when it was looked at.
 #[test]
 fn what_was_stored_to_is_not_freed_as_a_files() {
@@ -140,7 +174,7 @@ fn what_was_stored_to_is_not_freed_as_a_files() {
     world.add(FILE, OF_FILE);
     (0..3 * PAGES).for_each(|page| world.touch(Vpn(FILE + page % PAGES), Access::Write));
     let stats = world.mm.stats();
-    assert!(stats.pgsteal_anon > PAGES && stats.pgsteal_file <= stats.swap_ra_unused, "{stats:?}");
+    assert!(stats.pgsteal_anon > PAGES && stats.pgsteal_file <= stats.file_ra_unused, "{stats:?}");
 }
 
 /// What had been active, left all the same and is active at once when it comes back is restored.

@@ -433,7 +433,7 @@ fn what_fills_room_is_not_needed_and_nothing_leaves_for_it() {
     }
     assert!(most > 1000 && touched.len() < 1900, "{most} frames were filled");
     let [plain, filled] = worlds.each_ref().map(|world| world.mm.stats());
-    assert!(filled.swap_ra_unused > 500, "and left again: {filled:?}");
+    assert!(filled.file_ra_unused > 500, "and left again: {filled:?}");
     for stats in [plain, filled] {
         assert_eq!(stats.pgsteal_kswapd + stats.pgsteal_direct + stats.clean_dropped, 0, "{stats:?}");
         assert_eq!(stats.pgscan_kswapd + stats.pgscan_direct, 0, "{stats:?}");

@@ -51,10 +51,10 @@ fn mapped(
     laps: usize,
 ) -> Result<Vec<u64>, overspill_pager::Error> {
     let lap = |_| {
-        let before = pager.stats()?.vmstat.pswpin;
+        let before = pager.stats()?.vmstat.file_in;
         let sum: u64 = order.iter().map(|&page| u64::from(region[page * PAGE])).sum();
         std::hint::black_box(sum);
-        Ok(pager.stats()?.vmstat.pswpin - before)
+        Ok(pager.stats()?.vmstat.file_in - before)
     };
     (0..laps).map(lap).collect()
 }

@@ -39,12 +39,18 @@ pub struct Region {
 pub struct RegionStats {
     /// Faults that had to read: from swap, or from the file that the region stands for.
     pub pgmajfault: u64,
-    /// Pages read ahead (without the faulting one).
+    /// Pages read ahead from swap (without the faulting one).
     pub swap_ra: u64,
-    /// Read-ahead pages that were touched.
+    /// Of these, pages that were touched.
     pub swap_ra_hit: u64,
-    /// Read-ahead pages that were evicted before their first touch.
+    /// Of these, pages that were evicted before their first touch.
     pub swap_ra_unused: u64,
+    /// Pages read ahead from the file that the region stands for (without the faulting one).
+    pub file_ra: u64,
+    /// Of these, pages that were touched.
+    pub file_ra_hit: u64,
+    /// Of these, pages that were evicted before their first touch.
+    pub file_ra_unused: u64,
     /// Windows by log2 of their pages, the faulting one included: 1, 2 to 3, 4 to 7, ..., 512 and more.
     pub windows: [u32; WINDOW_BUCKETS],
 }
@@ -53,7 +59,8 @@ impl RegionStats {
     /// Share of the read-ahead pages that were touched, in percent; `None` while none was read.
     #[must_use]
     pub fn hit_percent(&self) -> Option<f64> {
-        (self.swap_ra > 0).then(|| 100.0 * self.swap_ra_hit as f64 / self.swap_ra as f64)
+        let (hits, read) = (self.swap_ra_hit + self.file_ra_hit, self.swap_ra + self.file_ra);
+        (read > 0).then(|| 100.0 * hits as f64 / read as f64)
     }
 }
 
@@ -147,6 +154,9 @@ pub(crate) fn stats(wire: &Wire, place: Place) -> Result<RegionStats, Error> {
             swap_ra: stats.swap_ra,
             swap_ra_hit: stats.swap_ra_hit,
             swap_ra_unused: stats.swap_ra_unused,
+            file_ra: stats.file_ra,
+            file_ra_hit: stats.file_ra_hit,
+            file_ra_unused: stats.file_ra_unused,
             windows: policy.windows,
         })
     })?;

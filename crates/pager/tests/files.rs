@@ -67,15 +67,22 @@ fn cyclic(use_move: bool) {
     assert_eq!(region.len(), 48 * MIB);
     let mut read = Vec::new();
     for _ in 0..6 {
-        let before = pager.stats().unwrap().vmstat.pswpin;
+        let before = pager.stats().unwrap().vmstat.file_in;
         for (page, bytes) in region.chunks(PAGE).enumerate() {
             assert!(is_right(bytes, page), "page {page}");
         }
-        read.push(pager.stats().unwrap().vmstat.pswpin - before);
+        read.push(pager.stats().unwrap().vmstat.file_in - before);
     }
     let stats = pager.stats().unwrap();
     assert_eq!(stats.vmstat.pswpout, 0, "clean pages of a file are not written: {stats:?}");
     assert_eq!(stats.slots, 0, "and take no swap");
+    // *The story:* they counted as `pswpin` and `swap_ra`, which are of swap alone.
+    let counted = stats.vmstat;
+    assert_eq!((counted.pswpin, counted.swap_ra, counted.swap_ra_hit, counted.swap_ra_unused), (0, 0, 0, 0));
+    let (own, ahead) =
+        (region.stats().unwrap(), [counted.file_ra, counted.file_ra_hit, counted.file_ra_unused]);
+    assert_eq!([own.file_ra, own.file_ra_hit, own.file_ra_unused], ahead);
+    assert!(own.hit_percent() > Some(90.0) && own.swap_ra == 0, "{own:?}");
     assert!(stats.frames <= 16 * MIB as u32 / 4096, "{stats:?}");
     // Of 12,288 pages 4096 fit. The kernel reads all of them every lap.
     println!("pages read a lap: {read:?}");
@@ -224,7 +231,7 @@ fn nothing_is_held_for_what_lies_behind_the_end_of_a_file() {
     std::thread::sleep(std::time::Duration::from_millis(100));
     // A page that is held and in no view was counted twice: its frame was free for the next read.
     let stats = pager.stats().unwrap();
-    assert!(u64::from(stats.frames) <= stats.vmstat.pswpin, "more frames than were read into: {stats:?}");
+    assert!(u64::from(stats.frames) <= stats.vmstat.file_in, "more frames than were read into: {stats:?}");
 }
 
 #[test]
@@ -430,7 +437,7 @@ fn what_is_asked_for_ahead_comes_under_a_full_budget() {
     let (first, pages) = (2048, 768);
     for round in 0..3 {
         let first = first + round * 2000;
-        let read = || pager.stats().unwrap().vmstat.pswpin;
+        let read = || pager.stats().unwrap().vmstat.file_in;
         assert_eq!(region.prefetch(first * PAGE..(first + pages) * PAGE).unwrap(), 0);
         let mut before = u64::MAX;
         while before != read() {

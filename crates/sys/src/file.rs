@@ -625,6 +625,32 @@ pub fn extents(fd: &Fd, offset: u64, out: &mut [Extent; EXTENTS_MAX]) -> Result<
     Ok((map.mapped as usize).min(EXTENTS_MAX))
 }
 
+const FIBMAP: u32 = ioctl_number(0, 0, 1, 0);
+const FIGETBSZ: u32 = ioctl_number(0, 0, 2, 0);
+
+/// Bytes of a block as [`device_block`] counts them.
+pub fn block_bytes(fd: &Fd) -> Result<u32, Errno> {
+    let mut bytes = 0u32;
+    // SAFETY: the command writes one integer.
+    unsafe { fd.ioctl(FIGETBSZ, &raw mut bytes)? };
+    Ok(bytes)
+}
+
+/// The block of its device at which a block of a file lies; `None`: it lies nowhere. EPERM: only who
+/// has CAP_SYS_RAWIO may ask. EINVAL, ENOTTY: the file system cannot tell, or there is no such number.
+pub fn device_block(fd: &Fd, block: u32) -> Result<Option<u32>, Errno> {
+    let mut block = block;
+    // SAFETY: the command reads one integer and writes another in its place.
+    unsafe { fd.ioctl(FIBMAP, &raw mut block)? };
+    Ok(Some(block).filter(|&block| block != 0))
+}
+
+/// Waits until what was written to a file is on its device, and has its place there.
+pub fn sync(fd: &Fd) -> Result<(), Errno> {
+    // SAFETY: takes no memory.
+    unsafe { syscall!(nr::__NR_fsync, fd.raw() as usize).map(drop) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,7 +38,7 @@ fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {
     let latency = major.latency();
     let processes = if reports.len() == 1 { "process" } else { "processes" };
     let seconds = elapsed.as_secs_f64().max(1e-9);
-    let rate = |name: &str| human::bytes(((sum(name) * PAGE_BYTES) as f64 / seconds) as u64);
+    let rate = |pages: u64| human::bytes(((pages * PAGE_BYTES) as f64 / seconds) as u64);
     format!(
         "overspill: {}: {} {processes}, {} of {}, {} major faults (p99 {}), in {}/s, out {}/s, stalled {}",
         human::seconds(seconds),
@@ -47,8 +47,9 @@ fn line(reports: &[Report], ram_bytes: u64, elapsed: Duration) -> String {
         human::bytes(ram_bytes),
         human::count(latency.count),
         human::nanos(latency.p99_ns),
-        rate("pswpin"),
-        rate("pswpout"),
+        // From swap and from mapped files.
+        rate(sum("pswpin") + sum("files_read")),
+        rate(sum("pswpout")),
         human::share(sum("stalled_ns"), elapsed.as_nanos() as u64),
     )
 }
@@ -90,7 +91,8 @@ mod tests {
         for (name, value) in &mut report.counters {
             *value = match *name {
                 "resident_bytes" => 50 << 20,
-                "pswpin" => 512,
+                "pswpin" => 500,
+                "files_read" => 12,
                 "stalled_ns" => 500_000_000,
                 _ => 0,
             };

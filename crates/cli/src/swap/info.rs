@@ -8,7 +8,7 @@ use overspill_mm::swap::header::Header;
 use serde::Serialize;
 
 use super::inspect::{Candidate, pages_text, uuid_text};
-use super::layout::Layout;
+use super::layout::{Layout, Source};
 use crate::human;
 use crate::stdout::{print, print_json};
 
@@ -50,7 +50,9 @@ struct HeaderInfo {
 
 #[derive(Serialize)]
 struct LayoutInfo {
-    /// Extents as the file system tells them.
+    /// Who told it: the file system by `fiemap` or `fibmap`, or a `device`, which is one piece.
+    told_by: Source,
+    /// Extents as the file system tells them; by `fibmap` runs of blocks.
     extents_reported: u64,
     /// Extents once packed and merged.
     extents: usize,
@@ -127,6 +129,7 @@ fn layout_info(layout: &Layout) -> LayoutInfo {
     let extents = &layout.extents;
     let counts = || extents.runs().iter().map(|run| run.count);
     LayoutInfo {
+        told_by: layout.told_by,
         extents_reported: layout.reported,
         extents: extents.runs().len(),
         pages: extents.pages(),
@@ -185,6 +188,7 @@ fn text(info: &Info) -> String {
             human::count(packed)
         );
         line("extents", told);
+        line("told by", layout.told_by.text().to_owned());
         let mean = u64::from(layout.pages) / packed.max(1);
         let sizes = [u64::from(layout.shortest_pages), mean, u64::from(layout.longest_pages)].map(pages_text);
         line("their size", format!("{} at least, {} on average, {} at most", sizes[0], sizes[1], sizes[2]));
@@ -260,15 +264,19 @@ mod tests {
         assert_eq!(parts_per_window_percent(&extents(&[32; 2])), 200, "the whole area is one window");
     }
 
+    fn laid_out(counts: &[u32]) -> Layout {
+        let reported = counts.len() as u64 + 1;
+        Layout { told_by: Source::Fibmap, reported, extents: extents(counts) }
+    }
+
     fn info(counts: &[u32]) -> Info {
-        let layout = Layout { reported: counts.len() as u64 + 1, extents: extents(counts) };
         let header = Header { bad_pages: vec![3, 9], ..Header::new(120, [0xab; 16], b"spill") };
         Info {
             schema_version: 1,
             path: "/area".into(),
             refused: None,
             header: Some(header_info(&header)),
-            layout: Some(layout_info(&layout)),
+            layout: Some(layout_info(&laid_out(counts))),
         }
     }
 
@@ -284,7 +292,7 @@ mod tests {
         assert_eq!([list.name, tree.name, default.name], ["list", "tree", "default"]);
         // Two of three extents are looked at on average, and more of them where there are more.
         assert!((10..=30).contains(&list.steps_tenths), "{}", list.steps_tenths);
-        let many = layout_info(&Layout { reported: 1, extents: extents(&[3; 1000]) }).lookup;
+        let many = layout_info(&laid_out(&[3; 1000])).lookup;
         let steps = many.each_ref().map(|lookup| lookup.steps_tenths);
         assert!(steps[0] > 1000 && steps[1] < 150 && steps[2] < 150, "{steps:?}");
         let bytes = many.each_ref().map(|lookup| lookup.memory_bytes);
@@ -298,6 +306,7 @@ mod tests {
             "bad pages    2",
             "byte order   this machine's",
             "extents      4 as reported, 3 once packed and merged",
+            "told by      the file system, block by block (FIBMAP)",
             "span         ",
             "cost         a read of 256 KiB has 1.87 parts on average",
         ];

@@ -58,6 +58,8 @@ pub enum Refused {
     Extent { offset: u64, flaw: &'static str },
     /// The file system does not tell where it lies.
     NoExtents,
+    /// The file system tells it those who have a right, and this user has not.
+    NoRight,
     /// What is written to it goes to another place each time.
     CopyOnWrite,
     /// Nothing can be written to it.
@@ -85,7 +87,13 @@ impl fmt::Display for Refused {
             }
             Refused::Unfit(Unfit::TooLarge) => write!(f, "it has more pages than there are page numbers"),
             Refused::Extent { offset, flaw } => write!(f, "the part at byte {offset} is {flaw}"),
-            Refused::NoExtents => write!(f, "its file system does not tell where it lies (FIEMAP)"),
+            Refused::NoExtents => {
+                write!(f, "its file system does not tell where it lies (neither FIEMAP nor FIBMAP)")
+            }
+            Refused::NoRight => write!(
+                f,
+                "its file system tells only who has CAP_SYS_RAWIO, as root has, where it lies (FIBMAP)"
+            ),
             Refused::CopyOnWrite => write!(
                 f,
                 "its file system writes each page to another place (copy-on-write): make it anew, or `chattr +C` \

@@ -1,15 +1,17 @@
 //! Where an area lies on its device, and whether a direct transfer finds it there. What the file
 //! system tells (FIEMAP) is judged part by part, in the order of the file: the first reason counts
-//! (specification 3.3).
+//! (specification 3.3). Where it tells nothing of that kind it is asked block by block (FIBMAP), as
+//! the kernel does.
 //!
-//! Asking and judging are apart. [`Judge`] reads nothing, so that what only some file systems have
-//! can be tried on any.
+//! Asking and judging are apart. [`Judge`] and [`by_blocks`] read nothing, so that what only some
+//! file systems have can be tried on any.
 
 use overspill_mm::swap::extents::Extents;
-use overspill_mm::swap::extents::packing::{Packer, Unfit};
+use overspill_mm::swap::extents::packing::{Packer, Unfit, probe};
 use overspill_mm::swap::header::HEADER_BYTES;
 use overspill_sys::file::{self, BTRFS_MAGIC, EXTENTS_MAX, Extent};
 use overspill_sys::{Errno, Fd};
+use serde::Serialize;
 
 use super::inspect::Refused;
 
@@ -27,10 +29,35 @@ const FLAWS: [(u32, &str); 6] = [
     (Extent::UNKNOWN | Extent::DELAYED, "not on the device yet"),
 ];
 
+/// Who told where an area lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// Nobody had to: a device is one piece.
+    Device,
+    /// The file system, extent by extent.
+    Fiemap,
+    /// The file system, block by block.
+    Fibmap,
+}
+
+impl Source {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Source::Device => "nobody: a device is one piece",
+            Source::Fiemap => "the file system, extent by extent (FIEMAP)",
+            Source::Fibmap => "the file system, block by block (FIBMAP)",
+        }
+    }
+}
+
 /// Where an area lies on its device.
 #[derive(Debug)]
 pub struct Layout {
-    /// Extents as the file system tells them.
+    /// Who told it.
+    pub told_by: Source,
+    /// Extents as the file system tells them; runs of blocks, if it tells these.
     pub reported: u64,
     /// Those that pages can use, packed and merged by the kernel's rules.
     pub extents: Extents,
@@ -45,7 +72,7 @@ impl Layout {
         }
         let mut extents = Extents::new();
         extents.push(pages, 0);
-        Ok(Layout { reported: 1, extents })
+        Ok(Layout { told_by: Source::Device, reported: 1, extents })
     }
 
     /// Asks the file system.
@@ -60,7 +87,7 @@ impl Layout {
         let mut found = [Extent::default(); EXTENTS_MAX];
         loop {
             let count = match file::extents(fd, offset, &mut found) {
-                Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Err(Refused::NoExtents),
+                Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Layout::of_blocks(fd, bytes),
                 count => count?,
             };
             found[..count].iter().try_for_each(|extent| judge.add(extent))?;
@@ -72,6 +99,60 @@ impl Layout {
         }
         judge.finish()
     }
+
+    /// Asks a file system that tells no extents, block by block.
+    fn of_blocks(fd: &Fd, bytes: u64) -> Result<Layout, Refused> {
+        file::sync(fd)?;
+        let block_bytes = file::block_bytes(fd).map_err(no_block)?;
+        match by_blocks(bytes, block_bytes, |block| file::device_block(fd, block)) {
+            // The header is there. FUSE that lies on no device says this of every block.
+            Err(Refused::Unfit(Unfit::Hole(0))) => Err(Refused::NoExtents),
+            layout => layout,
+        }
+    }
+}
+
+/// Why a file system did not tell of a block.
+fn no_block(errno: Errno) -> Refused {
+    match errno {
+        Errno::PERM => Refused::NoRight,
+        // It has no blocks, or one lies further away than the answer has room for.
+        Errno::INVAL | Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS | Errno::RANGE => Refused::NoExtents,
+        errno => errno.into(),
+    }
+}
+
+/// The layout of a file of so many bytes whose blocks are told of one by one.
+fn by_blocks(
+    bytes: u64,
+    block_bytes: u32,
+    mut ask: impl FnMut(u32) -> Result<Option<u32>, Errno>,
+) -> Result<Layout, Refused> {
+    if !block_bytes.is_power_of_two() {
+        return Err(Refused::NoExtents);
+    }
+    // A block of several pages is taken for as many blocks.
+    let shift = block_bytes.trailing_zeros().min(PAGE_BYTES.trailing_zeros());
+    let a_block = u64::from(block_bytes >> shift);
+    let (mut failed, mut reported, mut seen, mut next) = (None, 0, 0, None);
+    let found = probe(bytes >> shift, shift, |block| {
+        let number = u32::try_from(block / a_block).map_err(|_| Errno::RANGE);
+        let place = number.and_then(&mut ask).unwrap_or_else(|errno| {
+            failed = Some(errno);
+            None
+        })?;
+        let place = u64::from(place) * a_block + block % a_block;
+        // A page that does not fit is tried again one block later, and its blocks are asked for again.
+        if block == seen {
+            reported += u64::from(next != Some(place));
+            (seen, next) = (block + 1, Some(place + 1));
+        }
+        Some(place)
+    });
+    if let Some(errno) = failed {
+        return Err(no_block(errno));
+    }
+    Ok(Layout { told_by: Source::Fibmap, reported, extents: found.map_err(Refused::Unfit)? })
 }
 
 /// Judges a file by what its file system tells of it, in ascending order.
@@ -104,7 +185,8 @@ impl Judge {
     fn finish(self) -> Result<Layout, Refused> {
         // A last block that is no whole page is no page.
         let pages = self.bytes / PAGE_BYTES * PAGE_BYTES;
-        Ok(Layout { reported: self.reported, extents: self.packer.finish(pages).map_err(Refused::Unfit)? })
+        let extents = self.packer.finish(pages).map_err(Refused::Unfit)?;
+        Ok(Layout { told_by: Source::Fiemap, reported: self.reported, extents })
     }
 }
 
@@ -195,6 +277,45 @@ mod tests {
         (halves[1].logical, halves[1].physical) = (2048, 700 * PAGE_BYTES);
         assert!(reason(1, &halves).contains("no whole page"));
         assert!(reason(0, &[]).contains("no whole page"));
+    }
+
+    /// Blocks of 1 KiB: two pages, a block that begins none, and a page elsewhere.
+    const PLACES: [u32; 13] = [8, 9, 10, 11, 12, 13, 14, 15, 3, 100, 101, 102, 103];
+
+    /// *The story:* what a file system without FIEMAP has was refused, and the rules for it lay unused.
+    #[test]
+    fn blocks_make_a_map_where_no_extents_are_told() {
+        let place = |block: u32| Ok(PLACES.get(block as usize).copied());
+        let layout = by_blocks(PLACES.len() as u64 * 1024 + 300, 1024, place).unwrap();
+        assert_eq!((layout.told_by, layout.reported), (Source::Fibmap, 3));
+        let runs: Vec<_> = layout.extents.runs().iter().map(|run| (run.page, run.count, run.block)).collect();
+        assert_eq!(runs, [(0, 2, 2), (2, 1, 25)]);
+        // What is asked for twice, as a page that begins well goes on elsewhere, counts once.
+        let places = [4, 5, 9, 8, 9, 10, 11];
+        let layout = by_blocks(7 * 1024, 1024, |block| Ok(Some(places[block as usize]))).unwrap();
+        assert_eq!((layout.reported, layout.extents.pages()), (3, 1));
+        // Blocks of four pages.
+        let layout = by_blocks(3 << 14, 1 << 14, |block| Ok(Some([7, 8, 2][block as usize]))).unwrap();
+        let runs: Vec<_> = layout.extents.runs().iter().map(|run| (run.page, run.count, run.block)).collect();
+        assert_eq!((layout.reported, &runs[..]), (2, &[(0, 8, 28), (8, 4, 8)][..]));
+    }
+
+    #[test]
+    fn what_is_told_of_no_block_is_refused_with_its_reason() {
+        let reason = |bytes, ask: &dyn Fn(u32) -> Result<Option<u32>, Errno>| {
+            by_blocks(bytes, 1024, ask).expect_err("it is refused").to_string()
+        };
+        assert_eq!(
+            reason(20_480, &|block| Ok(PLACES.get(block as usize).copied())),
+            "it has a hole at byte 13312"
+        );
+        assert!(reason(20_480, &|_| Err(Errno::PERM)).contains("CAP_SYS_RAWIO"));
+        let silent = [Errno::INVAL, Errno::NOTTY, Errno::RANGE];
+        assert!(silent.iter().all(|&errno| reason(20_480, &|_| Err(errno)).contains("does not tell")));
+        let fails_late = |block| if block < 9 { Ok(Some(block + 4)) } else { Err(Errno::IO) };
+        assert!(reason(20_480, &fails_late).contains("os error 5"), "not a hole");
+        assert!(reason(20_480, &|block| Ok(Some(2 * block + 1))).contains("no whole page"));
+        assert!(reason(1024, &|_| Ok(Some(4))).contains("no whole page"));
     }
 
     /// *The story:* `swap info` of a loop device with nothing behind it ended in a panic.

@@ -56,7 +56,7 @@ fn row(process: &Report, before: Option<&Report>, seconds: f64) -> Vec<String> {
         let old = before.map_or(0, |before| before.counter(name));
         process.counter(name).saturating_sub(old) as f64 / seconds
     };
-    let rate = |name: &str| human::bytes((since(name) * PAGE_BYTES as f64) as u64);
+    let rate = |pages: f64| human::bytes((pages * PAGE_BYTES as f64) as u64);
     let latency = process.major.latency();
     vec![
         process.pid.to_string(),
@@ -66,8 +66,9 @@ fn row(process: &Report, before: Option<&Report>, seconds: f64) -> Vec<String> {
         human::count(latency.count),
         human::nanos(latency.p50_ns),
         human::nanos(latency.p99_ns),
-        rate("pswpin"),
-        rate("pswpout"),
+        // From swap and from mapped files.
+        rate(since("pswpin") + since("files_read")),
+        rate(since("pswpout")),
         format!("{:.1} %", (since("stalled_ns") / 1e7).min(100.0)),
     ]
 }
@@ -120,7 +121,8 @@ mod tests {
         let began = Instant::now();
         let counters = [("resident_bytes", 50 << 20), ("pswpin", 1000), ("stalled_ns", 0)];
         let before = look(began, vec![report(&counters)]);
-        let counters = [("resident_bytes", 75 << 20), ("pswpin", 1512), ("stalled_ns", 500_000_000)];
+        let counters =
+            [("resident_bytes", 75 << 20), ("pswpin", 1500), ("files_read", 12), ("stalled_ns", 500_000_000)];
         let now = look(began + Duration::from_secs(2), vec![report(&counters)]);
         let views = views(&before, &now);
         assert_eq!(views[0].percent, 75);

@@ -197,7 +197,8 @@ impl Engine {
     /// Decides how large the pool may be.
     pub(super) fn size_pool(&mut self) {
         let now = clock::monotonic_ns();
-        let figures = self.compressed.figures(self.mm.stats().swap_ra_hit, &self.report.waits(now));
+        let ahead = self.mm.stats().swap_ra_hit + self.mm.stats().file_ra_hit;
+        let figures = self.compressed.figures(ahead, &self.report.waits(now));
         let Compressed { pool, size, max, .. } = &mut self.compressed;
         // The budget may have become smaller since the start.
         let share = u64::from(*max) * u64::from(self.allowed) / u64::from(self.allowed_at_first.max(1));

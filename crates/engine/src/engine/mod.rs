@@ -427,7 +427,7 @@ impl Engine {
     /// Has any page come back?
     #[must_use]
     pub fn has_read(&self) -> bool {
-        self.mm.stats().pswpin > 0
+        self.mm.stats().pswpin + self.mm.stats().file_in > 0
     }
 
     /// Is nothing under way, and does nobody wait?

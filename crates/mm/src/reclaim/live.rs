@@ -18,6 +18,7 @@ use crate::part::Part;
 use crate::readahead::SwapIn;
 use crate::reclaim::BATCH;
 use crate::reclaim::policy::{Noted, Place, Scene, Waited};
+use crate::stats::Ahead;
 use crate::swap::{Backing, WINDOW};
 use crate::types::{CHUNK_PAGES, PageId, Slot};
 
@@ -392,12 +393,11 @@ impl<P: SwapIn> Mm<P> {
         if !self.pages[id].take(flag::READ_AHEAD | flag::MARKER) {
             return;
         }
-        self.stats.swap_ra_unused += 1;
+        self.note_ahead(id, Ahead::Unused);
         // It never was in view, where it would have been looked at before.
         self.count_scan(id);
         let (space, vpn) = self.pages.place(id);
         if let Some(region) = self.regions.find(space, vpn) {
-            region.stats.swap_ra_unused += 1;
             self.policy.unused(&mut region.readahead, vpn);
         }
     }

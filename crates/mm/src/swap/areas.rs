@@ -446,8 +446,12 @@ impl Areas {
     }
 
     /// One more refers to the slot. False: no more can, and nothing has changed.
+    ///
+    /// The model test uses it (`swap/model.rs`), for a fork as the kernel has it. Live forks do not: a
+    /// child knows its parent's files as sealed areas of its own, or has copies (decision 138), and the
+    /// simulator forks nobody.
     #[must_use]
-    #[cfg_attr(not(test), expect(dead_code, reason = "for forks that share what is on swap"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "live forks seal areas instead"))]
     pub fn share(&mut self, slot: Slot) -> bool {
         let (area, own) = self.find(slot);
         area.table.share(own)

@@ -87,6 +87,14 @@ impl FileNode {
     pub fn block_count(&self) -> u64 {
         self.blocks.len() as u64
     }
+
+    /// Where on the device a block of so many bytes is said to lie; 0: nowhere.
+    #[must_use]
+    pub fn place(&self, block: u64, bytes: u64) -> u64 {
+        const PIECE: u64 = 67;
+        let is_there = self.blocks.contains_key(&(block * bytes / BLOCK as u64));
+        if is_there { block / PIECE * 128 + 4 + block % PIECE } else { 0 }
+    }
 }
 
 /// All files, and what has been done to them.

@@ -22,14 +22,16 @@ const USAGE: &str = "usage: overspill-faultyfs DIR [--capacity BYTES] [--quota B
                      [--short-reads-every N] [--short-writes-every N] \
                      [--flip-reads-after BYTES] [--misplace-reads-after BYTES] \
                      [--forget-writes-after BYTES] [--tear-writes-after BYTES] \
-                     [--busy-after BYTES --busy-ms N]
+                     [--busy-after BYTES --busy-ms N] [--device PATH]
        mounts a file system in memory on DIR that is full after --capacity bytes (ENOSPC), or
        after --quota bytes were written, whatever room it says there is, whose
        writes or reads fail (EIO) after so many bytes, or reads in every N-th block of a file; of
        every N-th read or write of several blocks it does the first half, as a file system may, and
        all take --delay-us; after so many bytes it lies: a bit of each block is turned, other blocks
        are brought, writes are done not at all or by halves;
-       for --busy-ms it says that it cannot just now (EAGAIN, ENOMEM); until standard input ends";
+       for --busy-ms it says that it cannot just now (EAGAIN, ENOMEM); until standard input ends;
+       with --device it says that it is on that block device, and where there a file's blocks
+       lie (FIBMAP): pieces of 67, with gaps between them";
 
 fn main() -> ExitCode {
     match parse(std::env::args().skip(1)) {
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
             eprintln!("overspill-faultyfs: {complaint}\n{USAGE}");
             ExitCode::from(2)
         }
-        Ok((directory, faults)) => match serve(&directory, faults) {
+        Ok((directory, device, faults)) => match serve(&directory, device.as_deref(), faults) {
             Ok(()) => ExitCode::SUCCESS,
             Err(complaint) => {
                 eprintln!("overspill-faultyfs: {complaint}");
@@ -47,10 +49,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(PathBuf, Faults), String> {
+type Parsed = (PathBuf, Option<String>, Faults);
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Parsed, String> {
     let directory = PathBuf::from(arguments.next().ok_or("which directory?")?);
-    let mut faults = Faults::default();
+    let (mut faults, mut device) = (Faults::default(), None);
     while let Some(option) = arguments.next() {
+        if option == "--device" {
+            device = Some(arguments.next().ok_or("--device needs a path")?);
+            continue;
+        }
         let value = arguments.next().and_then(|text| text.parse().ok());
         let value: u64 = value.ok_or_else(|| format!("{option} needs a number"))?;
         match option.as_str() {
@@ -71,13 +79,13 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<(PathBuf, Faults
             _ => return Err(format!("unknown option {option}")),
         }
     }
-    Ok((directory, faults))
+    Ok((directory, device, faults))
 }
 
-fn serve(directory: &std::path::Path, faults: Faults) -> Result<(), String> {
+fn serve(directory: &std::path::Path, on: Option<&str>, faults: Faults) -> Result<(), String> {
     let device = File::options().read(true).write(true).open("/dev/fuse");
     let device = device.map_err(|error| format!("/dev/fuse: {error} (needs root)"))?;
-    mount(directory, device.as_raw_fd())?;
+    mount(directory, on, device.as_raw_fd())?;
     let path = c_string(directory);
     std::thread::spawn(move || {
         let mut rest = Vec::new();
@@ -91,21 +99,20 @@ fn serve(directory: &std::path::Path, faults: Faults) -> Result<(), String> {
     protocol::answer_all(&device, &mut Files::new(faults)).map_err(|error| format!("/dev/fuse: {error}"))
 }
 
-fn mount(directory: &std::path::Path, device: i32) -> Result<(), String> {
-    let options = format!("fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,max_read=1048576");
+fn mount(directory: &std::path::Path, on: Option<&str>, device: i32) -> Result<(), String> {
+    let mut options = format!("fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,max_read=1048576");
+    let kind = if on.is_some() { c"fuseblk" } else { c"fuse" };
+    if on.is_some() {
+        options.push_str(",blksize=4096");
+    }
+    let source =
+        CString::new(on.unwrap_or("overspill-faultyfs")).expect("words of a command line have no NUL");
     let options = CString::new(options).expect("no NUL inside");
     let path = c_string(directory);
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     // SAFETY: four C strings that live until the call returns.
-    let result = unsafe {
-        libc::mount(
-            c"overspill-faultyfs".as_ptr(),
-            path.as_ptr(),
-            c"fuse".as_ptr(),
-            flags,
-            options.as_ptr().cast(),
-        )
-    };
+    let result =
+        unsafe { libc::mount(source.as_ptr(), path.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) };
     if result != 0 {
         let error = std::io::Error::last_os_error();
         return Err(format!("mount on {}: {error} (needs root)", directory.display()));

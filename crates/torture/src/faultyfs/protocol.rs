@@ -103,6 +103,7 @@ fn answer(files: &mut Files, opcode: u32, node: u64, body: &[u8]) -> Option<Resu
         26 => Ok(init(if files.is_short() { INIT_FLAGS } else { INIT_FLAGS | ASYNC_DIO })),
         27 => Ok(opened(files)),
         28 => Ok(list(files, &mut body)),
+        37 => place(files, node, &mut body),
         35 | 51 => create(files, opcode == 51, &mut body),
         _ => Err(libc::ENOSYS),
     })
@@ -193,6 +194,13 @@ fn write(files: &mut Files, node: u64, body: &mut Reader<'_>) -> Result<Vec<u8>>
     let done = files.write(node, offset, body.take(len as usize))?;
     let mut reply = Writer::default();
     reply.u32(&[done as u32, 0]);
+    Ok(reply.0)
+}
+
+fn place(files: &mut Files, node: u64, body: &mut Reader<'_>) -> Result<Vec<u8>> {
+    let (block, bytes) = (body.u64(), u64::from(body.u32()));
+    let mut reply = Writer::default();
+    reply.u64(&[files.node(node)?.place(block, bytes)]);
     Ok(reply.0)
 }
 

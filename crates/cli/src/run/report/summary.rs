@@ -124,14 +124,14 @@ fn swap(report: &Report) -> String {
         format!("{} ({}/s)", human::bytes(bytes), human::bytes(rate))
     };
     // What came from mapped files is in the row of those.
-    let read = report.sum("pswpin").saturating_sub(report.sum("files_read"));
-    format!("in {}; out {}", transfer(read), transfer(report.sum("pswpout")))
+    format!("in {}; out {}", transfer(report.sum("pswpin")), transfer(report.sum("pswpout")))
 }
 
+/// Of swap and of mapped files together.
 fn read_ahead(report: &Report) -> String {
-    let (hits, read) = (report.sum("swap_ra_hit"), report.sum("swap_ra"));
-    let of_kind = ["workingset_refault_anon", "workingset_refault_file"].map(|name| report.sum(name));
-    let refaults = human::count(of_kind.iter().sum());
+    let both = |names: [&str; 2]| names.iter().map(|name| report.sum(name)).sum::<u64>();
+    let (hits, read) = (both(["swap_ra_hit", "files_ahead_hit"]), both(["swap_ra", "files_ahead"]));
+    let refaults = human::count(both(["workingset_refault_anon", "workingset_refault_file"]));
     if read == 0 {
         return format!("none; {refaults} refaults");
     }
@@ -151,6 +151,14 @@ fn files(report: &Report) -> Option<String> {
     if managed > 0 {
         let read = human::bytes(report.sum("files_read").saturating_mul(PAGE_BYTES));
         text.push_str(&format!(", {read} read"));
+        let ahead = report.sum("files_ahead");
+        if ahead > 0 {
+            let share = human::share(report.sum("files_ahead_hit"), ahead);
+            text.push_str(&format!(
+                ", {share} of {} ahead used",
+                human::bytes(ahead.saturating_mul(PAGE_BYTES))
+            ));
+        }
     }
     if kept > 0 {
         let bytes = human::bytes(report.sum("files_kept_bytes"));
@@ -217,15 +225,20 @@ overspill: sort -S 2G: exit 0 after 2.81 s (user 4.10 s, system 1.20 s)
             ("files_managed", 2),
             ("files_managed_bytes", 256 << 20),
             ("files_read", 128),
+            ("files_ahead", 120),
+            ("files_ahead_hit", 60),
             ("files_left", 3),
             ("files_left_locked_bytes", 128 << 20),
             ("files_left_small_bytes", 2 << 20),
         ];
         let text = text(&Report { pager: pager.into(), ..report() });
-        let expected = "  files      managed 2 (256.0 MiB), 512.0 KiB read; with the kernel 3: 128.0 MiB";
-        assert!(text.contains(expected), "{text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let expected = "files managed 2 (256.0 MiB), 512.0 KiB read, 50.0 % of 480.0 KiB ahead used; with \
+                        the kernel 3: 128.0 MiB";
+        assert!(words.contains(expected), "{text}");
         // *The story:* what was read from files was called swap.
-        assert!(text.contains("  swap       in 512.0 KiB ("), "{text}");
+        assert!(text.contains("  swap       in 1.0 MiB ("), "{text}");
+        assert!(text.contains("hit rate 71.4 % (157 of 220 pages)"), "of both: {text}");
         assert!(text.lines().all(|line| line.chars().count() <= human::WIDTH), "{text}");
         let pager = [("files_kept", 1), ("files_kept_bytes", 64 << 20)];
         let text = self::text(&Report { pager: pager.into(), ..report() });

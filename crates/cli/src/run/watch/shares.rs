@@ -94,7 +94,7 @@ impl Shares {
             place: report.place,
             share_bytes: report.share_bytes,
             fixed_bytes: report.own_bytes("fixed_bytes"),
-            read: pages(report, &["pswpin", "zswpin"]),
+            read: pages(report, &["pswpin", "zswpin", "files_read"]),
             paged_out: pages(report, &["pswpout", "zswpout"]),
             // Its turn it waits for by the launcher's own word.
             waited_us: report.counter("stalled_ns").saturating_sub(report.counter("held_ns")) / 1000,

@@ -182,7 +182,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("crates/sim/src/report/explain.rs", "Knee"),
     ("crates/sim/src/report/html.rs", "Data"),
     ("crates/cli/src/swap/layout.rs", "Source"), // told with its field
-    ("crates/sim/src/paper/sheet.rs", "Judge"), // told with its field
+    ("crates/sim/src/paper/sheet.rs", "Judge"),  // told with its field
     ("crates/sim/src/device/params.rs", "Model"), // files for --device
     ("crates/sim/src/device/params.rs", "DiskParams"),
     ("crates/sim/src/device/params.rs", "FlashParams"),

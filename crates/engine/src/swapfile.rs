@@ -154,10 +154,10 @@ impl SwapPlace {
 }
 
 impl SwapFile {
-    /// Opens all places, as large as there is room; at most `bytes_max` together (0 = no limit), which may be
-    /// all processes' of the run. Areas that another process has, or that this one has no right to, and places
-    /// that cannot be opened are left out. Where nothing is left, and there was one of the former, it is a
-    /// file without a name beside the first place; else an error.
+    /// Opens all places, as large as there is room; at most `bytes_max` together (0 = no limit), which may
+    /// be all processes' of the run. Areas that another process has, or that this one has no right to, and
+    /// places that cannot be opened are left out. Where nothing is left, and there was one of the former, it
+    /// is a file without a name beside the first place; else an error.
     ///
     /// *The story:* a directory that had been removed, and an area on a mount for reading, left the
     /// program without a budget, beside another place that was good.

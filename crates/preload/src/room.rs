@@ -79,7 +79,8 @@ fn in_words(words: &mut [Word], entries: usize, action: Action<'_>) -> c_int {
 fn mapped(words: usize, entries: usize, action: Action<'_>) -> Option<c_int> {
     borrowed::give_back();
     let mapping = map((words * size_of::<Word>()).next_multiple_of(PAGE_SIZE))?;
-    let note = if fork::is_borrowing() { Some(borrowed::note(&mapping)) } else { None };
+    let is_borrowed = fork::is_borrowing() && !borrowed::has_list();
+    let note = is_borrowed.then(|| borrowed::note(&mapping));
     let result = (note != Some(None)).then(|| {
         // SAFETY: it was just mapped, is so large, and nobody else refers to it.
         let words = unsafe { core::slice::from_raw_parts_mut(mapping.start as *mut Word, words) };

@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 
-use linux_raw_sys::general::{__NR_set_robust_list, FUTEX_OWNER_DIED};
+use linux_raw_sys::general::{__NR_get_robust_list, __NR_set_robust_list, FUTEX_OWNER_DIED};
 use overspill_sys::{AddressRange, thread};
 
 use super::unmap;
@@ -88,6 +88,15 @@ impl Noted {
     }
 }
 
+/// Does the calling thread have a list of its own? Then it is no child of vfork: the C library gives it one
+/// in a process that was made otherwise, where nothing has to be given back.
+pub fn has_list() -> bool {
+    let (mut list, mut bytes) = (0_usize, 0_usize);
+    let arguments = [0, &raw mut list as usize, &raw mut bytes as usize, 0, 0, 0];
+    // SAFETY: writes to the two words.
+    unsafe { overspill_sys::call(__NR_get_robust_list, arguments) }.is_ok() && list != 0
+}
+
 fn set_list(address: usize) {
     // SAFETY: null, or a list in memory that stays; the thread is a child of vfork and had none.
     let _ = unsafe { overspill_sys::call(__NR_set_robust_list, [address, HEAD_BYTES, 0, 0, 0, 0]) };
@@ -138,6 +147,11 @@ mod tests {
             overspill_sys::clock::sleep_ns(1_000_000);
         }
         assert_eq!((ALL[place].start.load(SeqCst), ALL[place].lock.load(SeqCst)), (0, FREE));
+    }
+
+    #[test]
+    fn a_thread_of_the_c_librarys_has_a_list() {
+        assert!(has_list());
     }
 
     #[test]

@@ -47,7 +47,8 @@ fn words() -> [*const c_char; WORDS.len() + 1] {
 ///
 /// *The story:* with 1500 entries a thread of 16 KiB got SIGSEGV, as the agent put the environment together
 /// on the stack. With 50,000 the program ran without an agent.
-pub fn exec(_: &mut Context) -> Outcome {
+pub fn exec(context: &mut Context) -> Outcome {
+    context.sabotage_status()?;
     for count in [3, 100, 1500, 50_000] {
         let environment = Environment::of(count);
         ensure!(environment.entries.len() == count, "an environment of {count} entries");

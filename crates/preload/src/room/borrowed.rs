@@ -24,7 +24,7 @@ const BUSY: u32 = 1 << 31;
 /// A mapping, and a list of robust locks (`struct robust_list_head`) that has one lock: the note's own.
 #[repr(C)]
 struct Note {
-    /// Of the list: its head, as it is empty; the lock's place from there; the lock that is about to be taken.
+    /// Of the list: its head, which is empty; the lock's place from there; the lock that is being taken.
     head: AtomicUsize,
     offset: AtomicUsize,
     pending: AtomicUsize,

@@ -40,9 +40,14 @@ static ALL: [Note; NOTES] = [const { Note::new() }; NOTES];
 
 impl Note {
     const fn new() -> Note {
-        const NOTHING: AtomicUsize = AtomicUsize::new(0);
-        let (head, offset, pending) = (NOTHING, NOTHING, NOTHING);
-        Note { head, offset, pending, lock: AtomicU32::new(FREE), start: NOTHING, len: NOTHING }
+        Note {
+            head: AtomicUsize::new(0),
+            offset: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
+            lock: AtomicU32::new(FREE),
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+        }
     }
 
     fn take(&self, from: u32) -> bool {

@@ -22,8 +22,8 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// Reads at random pages of a mapped file. The file is a hole: what is read is zeroes. It stays for some looks
-/// of the launcher: what is touched in the last milliseconds of a run nobody may see.
+/// Reads at random pages of a mapped file. The file is a hole: what is read is zeroes. It stays for some
+/// looks of the launcher: what is touched in the last milliseconds of a run nobody may see.
 const LOOK_UP: &str = "import mmap, random, sys, time
 file = open(sys.argv[1], 'rb')
 pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)

@@ -346,11 +346,11 @@ pub struct Tuning {
     #[arg(long, env = "OVERSPILL_PER_PROCESS", value_parser = yes_or_no, action = ArgAction::SetTrue)]
     pub per_process: bool,
     /// Manage large mappings of files, too, that are read or have stores of the program's own: of
-    /// at least SIZE bytes, or of half the budget
+    /// at least SIZE bytes, or of half the budget; of this and --no-files the later one holds
     #[arg(long, env = "OVERSPILL_FILES", value_name = "SIZE", num_args = 0..=1, require_equals = true,
         conflicts_with = "no_files", overrides_with = "no_files")]
     pub files: Option<Option<Size>>,
-    /// Leave all mappings of files to the kernel
+    /// Leave all mappings of files to the kernel; of this and --files the later one holds
     #[arg(long, env = "OVERSPILL_NO_FILES", value_parser = yes_or_no, action = ArgAction::SetTrue,
         conflicts_with = "files", overrides_with = "files")]
     pub no_files: bool,

@@ -3,6 +3,7 @@
 
 mod precedence;
 
+use std::any::TypeId;
 use std::ffi::OsString;
 
 use anyhow::Result;
@@ -55,6 +56,7 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
         .fold(command, |command, name| command.mut_subcommand(name, |inner| with_variables(inner, prefix)));
     command.mut_args(|arg| {
         let arg = if is_size(&arg) { arg.allow_hyphen_values(true) } else { arg };
+        let arg = if is_number(&arg) { arg.allow_negative_numbers(true) } else { arg };
         let Some(long) = arg.get_long().filter(|_| arg.get_env().is_none()) else { return arg };
         let variable = format!("OVERSPILL_{prefix}{long}").replace('-', "_").to_uppercase();
         match arg.get_action() {
@@ -65,13 +67,28 @@ fn with_variables(command: clap::Command, prefix: &str) -> clap::Command {
     })
 }
 
-/// Is its value a size? Then the parser of sizes hears of one that begins with a hyphen, and says what is
+/// Is its value a number? Then a negative one is not taken for an option, and its parser says what may be.
+///
+/// *The story:* of `--max-pool-percent -1` "unexpected argument '-1' found" was told.
+fn is_number(arg: &clap::Arg) -> bool {
+    let parsed = arg.get_value_parser().type_id();
+    let numbers = [TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<usize>()];
+    let is_one = numbers.into_iter().chain([TypeId::of::<i32>(), TypeId::of::<f64>()]);
+    takes_value(arg) && is_one.into_iter().any(|number| parsed == number)
+}
+
+fn takes_value(arg: &clap::Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append) && !arg.is_positional()
+}
+
+/// Is its value a size, or a time? Then the parser of sizes hears of one that begins with a hyphen, and says what is
 /// wrong.
 ///
 /// *The story:* of `--ram -5M` "unexpected argument '-5'" was told.
 fn is_size(arg: &clap::Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
-    !arg.is_require_equals_set() && (names.iter().any(|name| name == "SIZE") || arg.get_long() == Some("ram"))
+    !arg.is_require_equals_set()
+        && (names.iter().any(|name| name == "SIZE" || name == "TIME") || arg.get_long() == Some("ram"))
 }
 
 /// Reads this process's command line; `Err` holds the exit code when everything has been said

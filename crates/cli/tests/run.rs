@@ -78,6 +78,12 @@ fn bad_input_is_one_line_and_125() {
         (&["--ram", "1G", "--page-cluster", "77", "true"], "77"),
         (&["--ram", "1G", "--readahead", "magic", "true"], "the policies are"),
         (&["--frob", "true"], "--frob"),
+        (&["--ram", "1G", "--swap", ".:10M:5M", "true"], "two sizes were given, 10M and 5M"),
+        (&["--ram", "1G", "--swap", ".:10M:prio=1:prio=2", "true"], "two priorities were given, 1 and 2"),
+        (&["--ram", "1G", "--swap", ":", "true"], "missing behind the last colon"),
+        (&["--ram", "1G", "--max-pool-percent", "-1", "true"], "-1 is not in 0..=90"),
+        (&["--ram", "1G", "--page-cluster", "-1", "true"], "-1 is not in 0..=10"),
+        (&["--ram", "1G", "--swap-max", "-1", "true"], "invalid value '-1' for '--swap-max <SIZE>'"),
     ];
     for (words, part) in cases {
         let output = overspill().arg("run").args(*words).output().unwrap();

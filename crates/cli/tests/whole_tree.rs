@@ -268,6 +268,17 @@ fn a_cleaned_environment_is_mended() {
     assert_eq!(report["managed"], true);
 }
 
+/// *The story:* with more than 32,768 words of it a program ran without an agent, and was said to have a
+/// cleaned environment.
+#[test]
+fn a_large_environment_is_mended() {
+    let scratch = Scratch::new("large-env");
+    let line = "env -i $(seq -f V%.0f=x 40000) /bin/sh -c 'echo $LD_PRELOAD; sleep 0.5'";
+    let (output, report) = report(&scratch, "100M", &[], &["sh", "-c", line]);
+    assert!(output.status.success() && support::stdout(&output).contains("overspill"), "{output:?}");
+    assert_eq!(report["managed"], true, "{report}");
+}
+
 /// A shell's own way to leave out one variable leaves the other.
 #[test]
 fn a_preload_of_the_programs_own_stays() {

@@ -51,7 +51,9 @@ use crate::nap::Nap;
 use crate::settings;
 use crate::sight::Sight;
 use crate::urgency::Urgency;
-use crate::{aside, file_agent, files, fork, fresh, guards, kept, lend, merging, message, retire, withheld};
+use crate::{
+    aside, file_agent, files, fork, fresh, guards, kept, lend, merging, message, retire, room, withheld,
+};
 
 use borrowing::Borrowing;
 use churn::Churn;
@@ -257,6 +259,7 @@ impl Agent {
             let asked = fresh::asked();
             let Resident { anon_bytes: bytes, shared_bytes, .. } = self.resident();
             file_agent::note_what_the_kernel_has(&report);
+            room::borrowed::give_back();
             let kept = kept::resident(shared_bytes);
             report.sample_files_kept(kept);
             let bytes = bytes + kept;
@@ -566,6 +569,7 @@ impl Manager<'_> {
         let asked = fresh::asked();
         let is_awaited = fresh::is_awaited(asked);
         merging::stop();
+        room::borrowed::give_back();
         self.serve_files();
         self.growing.look(&mut self.engine);
         let Resident { anon_bytes: resident, shared_bytes, .. } = self.agent.resident();

@@ -26,7 +26,7 @@ use overspill_sys::{AddressRange, PAGE_SIZE, clock};
 use crate::undisturbed::undisturbed;
 use crate::waiting::Ticket;
 use crate::{
-    cpu_limit, files, filters, fresh, heir, joining, parent, peek, remap, retire, speaker, start, veto,
+    cpu_limit, files, filters, fresh, heir, joining, parent, peek, remap, retire, room, speaker, start, veto,
     waiting, withheld,
 };
 
@@ -354,6 +354,7 @@ fn begin_anew() {
         fresh::leave();
         return;
     }
+    room::borrowed::in_child();
     fresh::forget();
     start::start_again();
 }

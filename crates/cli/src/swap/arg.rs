@@ -2,6 +2,7 @@
 //! serve, is found out elsewhere.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,8 @@ impl SwapArg {
     /// is one, colons and all.
     ///
     /// *The stories:* `/mnt/a:prio=10:2G` spilled to a new file `a:prio=10` in /mnt; `/mnt:2Q` and
-    /// `/mnt:pri=5` to files of those names.
+    /// `/mnt:pri=5` to files of those names; `/mnt:prio=1:prio=2` to a file `mnt:prio=1`, and `:` to a file
+    /// of that name. Of `/mnt:10M:5M` it was told that `10M` is no size.
     pub fn parse(text: OsString) -> Result<SwapArg, String> {
         let whole = PathBuf::from(&text);
         if whole.as_os_str().is_empty() {
@@ -37,25 +39,28 @@ impl SwapArg {
         if whole.exists() {
             return Ok(SwapArg::plain(whole));
         }
-        let (mut bytes, mut size, mut priority) = (text.as_bytes(), None, None);
+        let (mut bytes, mut size, mut priority) = (text.as_bytes(), None::<Size>, None::<i16>);
         while let Some((head, word)) = cut(bytes) {
-            if let Some(number) = word.strip_prefix("prio=").filter(|_| priority.is_none()) {
+            if word.is_empty() {
+                return Err(
+                    "a size, as 2G, or a priority, as prio=5, is missing behind the last colon".into()
+                );
+            }
+            let stands = Path::new(OsStr::from_bytes(bytes)).exists();
+            if let Some(number) = word.strip_prefix("prio=").filter(|_| !stands) {
                 let wrong = || format!("`{number}` is no priority: write a number from -32768 to 32767");
-                priority = Some(number.parse().map_err(|_| wrong())?);
-            } else if let Some(found) = word.parse().ok().filter(|_| size.is_none()) {
-                size = Some(found);
-            } else {
+                once("priorities", &mut priority, number.parse().map_err(|_| wrong())?)?;
+            } else if let Some(found) = word.parse().ok().filter(|_| !stands) {
+                once("sizes", &mut size, found)?;
+            } else if stands || !Path::new(OsStr::from_bytes(head)).exists() {
                 break;
+            } else {
+                return Err(format!("`{word}` is neither a size, as 2G, nor a priority, as prio=5"));
             }
             bytes = head;
         }
-        if bytes.is_empty() {
+        if bytes.is_empty() || bytes.starts_with(b":") {
             return Err("a place to spill to has a path".into());
-        }
-        if let Some((head, word)) = cut(bytes)
-            && Path::new(OsStr::from_bytes(head)).exists()
-        {
-            return Err(format!("`{word}` is neither a size, as 2G, nor a priority, as prio=5"));
         }
         size.map_or(Ok(()), enough_to_spill)?;
         Ok(SwapArg { path: OsStr::from_bytes(bytes).into(), size, priority })
@@ -71,6 +76,14 @@ impl SwapArg {
             word.extend(format!(":prio={priority}").into_bytes());
         }
         OsString::from_vec(word)
+    }
+}
+
+/// Notes what is said of a place. The words come from the last to the first.
+fn once<T: Copy + Display>(what: &str, said: &mut Option<T>, now: T) -> Result<(), String> {
+    match said.replace(now) {
+        None => Ok(()),
+        Some(other) => Err(format!("two {what} were given, {now} and {other}: a place has one")),
     }
 }
 
@@ -105,7 +118,17 @@ mod tests {
             assert_eq!(expected.to_word(), text);
         }
         assert_eq!(parse("/mnt/a:prio=10:2G"), Ok(arg("/mnt/a", bytes(2 << 30), Some(10))));
-        assert_eq!(parse("/mnt/a:1G:2G"), Ok(arg("/mnt/a:1G", bytes(2 << 30), None)), "one size");
+        for (twice, told) in [
+            ("/:10M:5M", "two sizes were given, 10M and 5M"),
+            ("/mnt/a:1G:2G", "two sizes were given, 1G and 2G"),
+            ("/:10M:prio=1:prio=2", "two priorities were given, 1 and 2"),
+            ("/mnt/a:prio=1:2G:prio=2", "two priorities were given, 1 and 2"),
+        ] {
+            assert!(parse(twice).unwrap_err().starts_with(told), "{twice}: {:?}", parse(twice));
+        }
+        for pathless in [":", "::", ":b", ":prio=1", "/:", "/no/such/place:"] {
+            assert!(parse(pathless).is_err(), "{pathless}");
+        }
         for mistyped in ["/:2Q", "/:pri=5", "/:99999999T"] {
             assert!(parse(mistyped).unwrap_err().contains("neither a size"), "{mistyped}");
         }

@@ -36,6 +36,7 @@ mod remaps;
 pub mod remote;
 mod robust;
 mod signals;
+mod small_stacks;
 mod stacks;
 mod stores;
 mod streams;
@@ -258,6 +259,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-kept-cut" Holds kept_files::cut, "the same, cut meanwhile";
     "file-kept-locked" Holds kept_files::locked, "the same, locked and grown in part meanwhile";
     "file-kept-all-locked" Exceeded kept_files::all_locked, "the same, in a process that locks all it maps";
+    "exec-small-stack" Exceeded small_stacks::exec, "programs that are started from small stacks";
     "exit" Holds exits::exits, "every way to end while threads fault";
 };
 

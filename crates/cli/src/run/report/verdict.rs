@@ -169,6 +169,8 @@ fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
         let mut text = format!("went above the budget, to {held}");
         if let Some(reason) = report.unmanaged_reason.as_ref().or(report.partly_unmanaged_reason.as_ref()) {
             text.push_str(&format!("; unmanaged was {reason}"));
+        } else if report.has_event("leak_search") {
+            text.push_str("; a search for leaks (LeakSanitizer) had everything brought in");
         } else if let Some(others) = of_other_runs(report) {
             text.push_str(&format!("; {others}"));
         } else if report.tree_peak_table_bytes > report.tree_peak_bytes / 2 {

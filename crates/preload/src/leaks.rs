@@ -6,7 +6,7 @@
 //!
 //! Whoever searches asks the program first whether it wants that, by a function that most have none
 //! of: the agent has one, and knows of each search, and of no other. Where the program has its own it
-//! gets everything back at its end, as nobody can tell whether there is a search.
+//! gets everything back at its end, and where it asks for a search: nobody tells whether there is one.
 //!
 //! After a search that the program asks for in mid-run the agent comes back, where it stands before
 //! the function by which that is asked for. Where the sanitizer is part of the program it does not,
@@ -83,6 +83,9 @@ fn searching(place: &AtomicUsize) -> c_int {
     let Some(search) = next(place) else { return 0 };
     let own = libc::errno_place();
     let is_seen = SEARCHER.compare_exchange(0, own, SeqCst, SeqCst).is_ok();
+    if IS_DEAF.load(SeqCst) {
+        retire::before_search(&if is_seen { Search::Watched } else { Search::Unseen });
+    }
     // Where leaks end the program it does not return.
     let result = search();
     if is_seen {

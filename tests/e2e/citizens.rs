@@ -58,7 +58,7 @@ pub fn tests() -> Vec<Test> {
             searched(context, "leak", &["-fsanitize=leak"], true)
         }),
         Test::new("citizens::leaks-in-mid-run-static", |context| {
-            searched(context, "static", &["-fsanitize=leak", "-static-liblsan"], false)
+            searched(context, "static", &["-fsanitize=address", "-static-libasan"], false)
         }),
         Test::new("citizens::leaks-not-searched-for", not_searched),
         Test::new("citizens::leaks-at-the-end", searched_at_the_end),

@@ -21,7 +21,8 @@ static long wrong(const long *words, long count, long salt) {
 
 int main(void) {
     long *kept = malloc(KEPT * sizeof(long));
-    long *beside = mmap(NULL, BESIDE * sizeof(long), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int kind = MAP_PRIVATE | MAP_ANONYMOUS;
+    long *beside = mmap(NULL, BESIDE * sizeof(long), PROT_READ | PROT_WRITE, kind, -1, 0);
     if (!kept || beside == MAP_FAILED) return 2;
     fill(kept, KEPT, 1);
     fill(beside, BESIDE, 2);

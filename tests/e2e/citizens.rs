@@ -22,6 +22,7 @@ const EXECS: &str = include_str!("citizens/execs.c");
 const HANDLERS: &str = include_str!("citizens/handlers.c");
 const HIDDEN: &str = include_str!("citizens/hidden.c");
 const JUMPS: &str = include_str!("citizens/jumps.c");
+const LEAKS: &str = include_str!("citizens/leaks.c");
 const LIMITED: &str = include_str!("citizens/limited.c");
 const LOST: &str = include_str!("citizens/lost.c");
 const LOWERED: &str = include_str!("citizens/lowered.c");
@@ -52,6 +53,15 @@ pub fn tests() -> Vec<Test> {
             sanitized(context, "thread", &["-fsanitize=thread", "-static-libtsan"])
         }),
         Test::new("citizens::address-sanitizer-elsewhere", sanitized_elsewhere),
+        Test::new("citizens::leaks-in-mid-run", |context| {
+            searched(context, "address", &["-fsanitize=address"], true)?;
+            searched(context, "leak", &["-fsanitize=leak"], true)
+        }),
+        Test::new("citizens::leaks-in-mid-run-static", |context| {
+            searched(context, "static", &["-fsanitize=address", "-static-libasan"], false)
+        }),
+        Test::new("citizens::leaks-not-searched-for", not_searched),
+        Test::new("citizens::leaks-at-the-end", searched_at_the_end),
         Test::new("citizens::real-time", real_time),
         Test::new("citizens::bounded-real-time", bounded_real_time),
         Test::new("citizens::valgrind", valgrind),
@@ -299,6 +309,61 @@ fn sanitized_elsewhere(context: &Context) -> Outcome {
     let script = "ASAN_OPTIONS=detect_leaks=0 \"$0\" && exec env -i \"$0\"";
     let launch = Launch::new(context, "citizens-sanitized-elsewhere", "sh").args(["-c", script]);
     launch.args([&program]).ram(100 * MIB).timeout(180).run()?.succeeded()?.paged().map(drop)
+}
+
+/// *The story:* a program that asked for a search for leaks in mid-run, with memory out, waited for ever:
+/// who searches had stopped the agent, and waited for it. `comes_back`: the agent sees the end of it.
+fn searched(context: &Context, name: &str, options: &[&str], comes_back: bool) -> Outcome {
+    let program = packages::compile(context, &format!("leaks-{name}"), LEAKS, options)?;
+    let launch = Launch::new(context, format!("citizens-leaks-{name}"), program).ram(48 * MIB);
+    let finished = launch.timeout(120).run()?;
+    finished.succeeded()?.paged()?;
+    let Some(report) = &finished.report else { return Ok(()) };
+    ensure!(has_event(report, "leak_search"), "{}", finished.complain("no search is told"));
+    let is_managed = report["managed"] == true;
+    ensure!(is_managed == comes_back, "{}", finished.complain("not managed as it should be afterwards"));
+    let reason = report["unmanaged_reason"].as_str().unwrap_or_default();
+    ensure!(comes_back || reason.contains("search for leaks"), "{}", finished.complain("no reason"));
+    // 64 MiB were filled again after the search: they left by then.
+    let stdout = std::fs::read_to_string(&finished.stdout).map_err(|error| error.to_string())?;
+    let resident: Option<u64> = stdout.lines().find_map(|line| line.strip_prefix("resident ")?.parse().ok());
+    ensure!(resident.is_some(), "{}", finished.complain("nothing is told"));
+    ensure!(!comes_back || resident < Some(80), "{}", finished.complain("above the budget afterwards"));
+    Ok(())
+}
+
+/// *The story:* where no leaks are searched for (`detect_leaks=0`, or the program's own word) everything was
+/// brought in at the end all the same: three times the budget, and no word why.
+fn not_searched(context: &Context) -> Outcome {
+    let program = packages::compile(context, "leaks-off", BLOCKS, &["-fsanitize=address"])?;
+    let launch = Launch::new(context, "citizens-leaks-off", program).env("ASAN_OPTIONS", "detect_leaks=0");
+    let finished = launch.ram(100 * MIB).timeout(180).run()?;
+    finished.succeeded()?.paged()?;
+    let Some(report) = &finished.report else { return Ok(()) };
+    ensure!(!has_event(report, "leak_search"), "{}", finished.complain("a search is told"));
+    let kind = &report["verdict"]["kind"];
+    ensure!(kind != "exceeded", "{}", finished.complain("above the budget"));
+    Ok(())
+}
+
+/// *The story:* it was above its budget for the search at its end, and no word why.
+fn searched_at_the_end(context: &Context) -> Outcome {
+    let program = packages::compile(context, "leaks-on", BLOCKS, &["-fsanitize=address"])?;
+    let finished = Launch::new(context, "citizens-leaks-on", program).ram(100 * MIB).timeout(180).run()?;
+    finished.succeeded()?.paged()?;
+    let Some(report) = &finished.report else { return Ok(()) };
+    ensure!(has_event(report, "leak_search"), "{}", finished.complain("no search is told"));
+    let verdict = &report["verdict"];
+    let text = verdict["text"].as_str().unwrap_or_default();
+    let is_told = verdict["kind"] != "exceeded" || text.contains("search for leaks");
+    ensure!(is_told, "{}", finished.complain("no reason is told"));
+    Ok(())
+}
+
+fn has_event(report: &serde_json::Value, event: &str) -> bool {
+    let processes = report["processes"].as_array().into_iter().flatten();
+    let mut events = processes.filter_map(|process| process["events"].as_array()).flatten();
+    events.any(|told| told == event)
 }
 
 /// *The story:* beside a program with a real-time class on one processor the agent never ran: there was

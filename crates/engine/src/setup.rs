@@ -25,7 +25,7 @@ use crate::transfers::Transfers;
 use crate::vigil::Vigil;
 
 /// Steps of putting an engine together, by the number in [`Failure::step`]; 0 is "none".
-pub const STEPS: [&str; 13] = [
+pub const STEPS: [&str; 14] = [
     "none",
     "open userfaultfd",
     "open the swap areas",
@@ -39,6 +39,7 @@ pub const STEPS: [&str; 13] = [
     "open the process's page map",
     "add its addresses to the program's limit on them (RLIMIT_AS)",
     "add its memory to the program's limit on data (RLIMIT_DATA)",
+    "see the end of a search for leaks (LeakSanitizer), for which everything was brought in",
 ];
 
 /// Which step failed, and why.

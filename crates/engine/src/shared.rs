@@ -179,6 +179,8 @@ pub mod events {
     pub const FILE_READ_ERROR: u32 = 1 << 4;
     /// With `READ_ERROR`: what came was not what had been written there.
     pub const WRONG_BYTES: u32 = 1 << 5;
+    /// Everything was brought in for a search for leaks (LeakSanitizer).
+    pub const LEAK_SEARCH: u32 = 1 << 6;
 }
 
 /// Bits of [`Process::paths`]: which ways the agent really goes.

@@ -164,6 +164,13 @@ pub fn next(name: &CStr) -> Option<usize> {
     behind.find_map(|map| unsafe { find(map, name) })
 }
 
+/// Is the agent the first who has the function `name`? No, where nothing is known.
+pub fn is_own_first(name: &CStr) -> bool {
+    // SAFETY: as above.
+    let first = libraries().find(|map| unsafe { find(map, name) }.is_some());
+    first.is_some_and(|map| core::ptr::eq(map.dynamic, &raw const OWN_DYNAMIC))
+}
+
 /// Notes where the next library has each of these functions; 0: none has it.
 pub fn find_next(functions: &[(&CStr, &AtomicUsize)]) {
     functions.iter().for_each(|(name, place)| place.store(next(name).unwrap_or(0), Ordering::Release));

@@ -33,6 +33,12 @@ pub fn errno() -> Errno {
     Errno::from_raw_os_error(unsafe { *__errno_location() })
 }
 
+/// Where the calling thread's errno lies: no other thread's does.
+pub fn errno_place() -> usize {
+    // SAFETY: the caller is a thread of the program: libc knows it.
+    unsafe { __errno_location() as usize }
+}
+
 /// Sets errno and returns -1.
 pub fn fail(errno: Errno) -> isize {
     // SAFETY: the caller is a thread of the program: libc knows it.

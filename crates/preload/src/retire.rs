@@ -14,6 +14,9 @@
 //! A program that moves its pages with a userfaultfd of its own has to find them all where they lie:
 //! the agent goes before the first move and stays away.
 //!
+//! A search for leaks stops every thread and reads all memory (`leaks`): the agent goes before it. It
+//! comes back where the end of the search is seen.
+//!
 //! What is known of the shared page stays mapped: in another namespace it might not be found again.
 //!
 //! *The story:* `unshare -Ur` was refused under `run` (EINVAL), and with it rootless containers and
@@ -46,6 +49,7 @@ const INSIST_REST_NS: u64 = 1_000_000;
 pub const START_THREAD: u32 = 5;
 const OUTLIVE: u32 = 8;
 const MOVED: u32 = 9;
+const SEARCHED: u32 = 13;
 
 /// The agent is to go.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -54,6 +58,10 @@ static GONE: AtomicBool = AtomicBool::new(false);
 /// ... though the program goes on: the step that is failed for good, see
 /// [`overspill_engine::STEPS`]; 0 = none.
 static BANNED: AtomicU32 = AtomicU32::new(0);
+/// The agent is away, and who sent it has it come back: nobody else does.
+static AWAY: AtomicBool = AtomicBool::new(false);
+/// It goes for a search.
+static SEARCHES: AtomicBool = AtomicBool::new(false);
 /// One thread at a time is alone.
 static TURN: Lock = Lock::new();
 
@@ -65,8 +73,10 @@ pub fn is_asked() -> bool {
 /// A child of fork has none of the threads for which the agent was away.
 pub fn forget() {
     ASKED.store(false, SeqCst);
+    AWAY.store(false, SeqCst);
     if !is_gone() {
         BANNED.store(0, SeqCst);
+        SEARCHES.store(false, SeqCst);
     }
     TURN.forget();
 }
@@ -132,6 +142,63 @@ pub fn before_moves() {
     leave_for(MOVED);
 }
 
+/// When a search for leaks is over.
+pub enum Search {
+    /// With the program.
+    AtTheEnd,
+    /// [`after_search`] is called then.
+    Watched,
+    /// Nobody tells.
+    Unseen,
+}
+
+/// All memory is about to be read by who has stopped every thread.
+pub fn before_search(search: &Search) {
+    if is_gone() {
+        return;
+    }
+    SEARCHES.store(true, SeqCst);
+    match search {
+        Search::AtTheEnd => leave_for(0),
+        Search::Watched if can_leave() => go_away(),
+        Search::Watched | Search::Unseen => leave_for(SEARCHED),
+    }
+}
+
+/// The agent goes; [`after_search`] has it come back.
+fn go_away() {
+    undisturbed(|| {
+        TURN.with(|| {
+            if !is_gone() {
+                send_away(0);
+                AWAY.store(true, SeqCst);
+            }
+        });
+    });
+}
+
+/// That is over.
+pub fn after_search() {
+    if !AWAY.load(SeqCst) {
+        return;
+    }
+    undisturbed(|| {
+        TURN.with(|| {
+            // A signal's handler may have forked: its child has an agent.
+            if AWAY.swap(false, SeqCst) && !is_gone() {
+                SEARCHES.store(false, SeqCst);
+                ASKED.store(false, SeqCst);
+                start::come_back();
+            }
+        });
+    });
+}
+
+/// Does it go for a search?
+pub fn is_for_search() -> bool {
+    SEARCHES.load(SeqCst)
+}
+
 /// The agent goes before something that it could not serve. Asked first is what costs no system call.
 fn leave_for(step: u32) {
     if is_gone() {
@@ -184,6 +251,8 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
         let result = call();
         if result == 0 {
             GONE.store(true, SeqCst);
+        } else if AWAY.load(SeqCst) {
+            BANNED.store(0, SeqCst);
         } else {
             BANNED.store(0, SeqCst);
             ASKED.store(false, SeqCst);
@@ -191,16 +260,6 @@ fn going_for(step: u32, call: impl FnOnce() -> isize) -> isize {
         }
         result
     })
-}
-
-/// The program ends: the agent goes and does not come back.
-pub fn at_the_end() {
-    undisturbed(|| {
-        TURN.with(|| {
-            GONE.store(true, SeqCst);
-            send_away(0);
-        });
-    });
 }
 
 /// Does the agent go for a call by the calling thread, and come back?
@@ -220,6 +279,9 @@ pub fn without(mut call: impl FnMut() -> isize) -> isize {
         TURN.with(|| {
             if is_gone() {
                 return call();
+            }
+            if AWAY.load(SeqCst) {
+                return insist(&mut call);
             }
             send_away(0);
             let result = insist(&mut call);

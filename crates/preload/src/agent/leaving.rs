@@ -1,10 +1,11 @@
 //! The end of an agent whose process goes on: everything comes in, and is the kernel's again.
 
 use core::mem;
+use core::sync::atomic::Ordering;
 
 use overspill_engine::patience::Patience;
 use overspill_engine::report::Left;
-use overspill_engine::shared::Process;
+use overspill_engine::shared::{Process, events};
 use overspill_sys::clock;
 
 use super::{Agent, Manager, give_up};
@@ -55,6 +56,9 @@ impl Manager<'_> {
         }
         let handed = self.engine.hand_back_range(&(0..usize::MAX), Left::Other);
         if !mem::replace(&mut self.hands_back, true) {
+            if retire::is_for_search() {
+                self.agent.process.events.fetch_or(events::LEAK_SEARCH, Ordering::Relaxed);
+            }
             self.end_halt();
             self.engine.pause();
         }

@@ -509,13 +509,14 @@ fn state_name(number: u32) -> &'static str {
     }
 }
 
-const EVENTS: [(u32, &str); 6] = [
+const EVENTS: [(u32, &str); 7] = [
     (events::SWAP_FULL, "swap_full"),
     (events::WRITE_ERROR, "write_error"),
     (events::READ_ERROR, "read_error"),
     (events::FORKED, "forked"),
     (events::FILE_READ_ERROR, "file_read_error"),
     (events::WRONG_BYTES, "wrong_bytes"),
+    (events::LEAK_SEARCH, "leak_search"),
 ];
 const PATHS: [(u32, &str); 4] = [
     (paths::MOVE, "move"),

@@ -170,7 +170,7 @@ pub(crate) enum Room {
 }
 
 /// Mappings that find no room in the reserve, or come before there is one, lie below what the program has
-/// mapped from now on: never in a gap that is no larger than [`APART`].
+/// mapped from now on: never in a gap that is no larger than 256 MiB.
 ///
 /// *The story:* in a child of fork the agent's first pages lay just where the program had unmapped some: who
 /// touched those got no SIGSEGV (LTP's munmap01).

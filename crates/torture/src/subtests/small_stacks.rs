@@ -6,8 +6,10 @@ use crate::child::{self, Child};
 use crate::context::Context;
 use crate::ensure;
 use crate::outcome::Outcome;
+use crate::pattern;
 use crate::sys::{self, check};
 
+const SEED: u64 = 0x57_AC_C5;
 /// The smallest stack that a thread may have.
 const STACK: usize = 16 << 10;
 /// What a handler of signals has beside what the kernel puts there.
@@ -48,8 +50,9 @@ fn words() -> [*const c_char; WORDS.len() + 1] {
 /// *The story:* with 1500 entries a thread of 16 KiB got SIGSEGV, as the agent put the environment together
 /// on the stack. With 50,000 the program ran without an agent.
 pub fn exec(context: &mut Context) -> Outcome {
-    context.sabotage_status()?;
+    let memory = context.subject(SEED)?;
     for count in [3, 100, 1500, 50_000] {
+        context.cool(&memory)?;
         let environment = Environment::of(count);
         ensure!(environment.entries.len() == count, "an environment of {count} entries");
         let before = shared_mappings()?;
@@ -62,7 +65,7 @@ pub fn exec(context: &mut Context) -> Outcome {
             sys::pause_ms(1);
         }
     }
-    Ok(())
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "after children")
 }
 
 /// Runs it in a thread of libc's own with the smallest stack.

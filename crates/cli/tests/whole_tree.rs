@@ -1,6 +1,6 @@
 //! What `overspill run` says of a tree is what it has seen of it: with the agent that is built in,
-//! which only watches here (nothing comes near its budget but what cannot be managed), so that no
-//! privilege is needed.
+//! which only watches here (nothing comes near its budget but what cannot be managed, and what root
+//! tries), so that no privilege is needed.
 
 mod support;
 
@@ -277,6 +277,22 @@ fn a_large_environment_is_mended() {
     let (output, report) = report(&scratch, "100M", &[], &["sh", "-c", line]);
     assert!(output.status.success() && support::stdout(&output).contains("overspill"), "{output:?}");
     assert_eq!(report["managed"], true, "{report}");
+}
+
+/// *The story:* an agent that was built for debugging needed more stack than it had, and each program that
+/// paged was ended by SIGSEGV.
+#[test]
+fn what_is_built_for_debugging_pages_too() {
+    if !nix::unistd::geteuid().is_root() {
+        return; // it may have no right to page
+    }
+    let scratch = Scratch::new("debug");
+    const SORT: &str = "seq 600000 | LC_ALL=C sort -S 200M | md5sum";
+    let bare = Command::new("sh").args(["-c", SORT]).output().unwrap();
+    let (output, report) = report(&scratch, "24M", &[], &["sh", "-c", SORT]);
+    assert!(output.status.success() && output.stdout == bare.stdout, "{output:?}");
+    let out = ["pswpout", "zswpout"].map(|name| report["vmstat"][name].as_u64().unwrap());
+    assert!(out[0] + out[1] > 0, "{report}");
 }
 
 /// A shell's own way to leave out one variable leaves the other.

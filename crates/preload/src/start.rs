@@ -45,8 +45,10 @@ static THREAD: ToldRange = ToldRange::none();
 /// Its number.
 static TID: AtomicU32 = AtomicU32::new(0);
 
-/// The agent's stack.
-const STACK_BYTES: usize = 256 << 10;
+/// The agent's stack. Without optimization a function's variables have places of their own, all at a time.
+///
+/// *The story:* what was built for debugging ended each program that paged, by SIGSEGV.
+const STACK_BYTES: usize = if cfg!(debug_assertions) { 4 << 20 } else { 256 << 10 };
 
 #[used]
 #[unsafe(link_section = ".init_array")]

@@ -69,9 +69,14 @@ static OURS: AtomicUsize = AtomicUsize::new(0);
 /// Its number.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Maps the doorbell, and the word that says whose it is.
+/// Maps the doorbell, and the word that says whose it is. A child has its doorbell where its parent's was.
+///
+/// *The story:* a signal's handler forked while its thread was about to ring. Its child went on there, with
+/// the address of its parent's doorbell in a register, and got SIGSEGV once its own lay elsewhere.
 pub fn set_up() -> Option<()> {
-    let doorbell = Mapping::anon(PAGE_SIZE, Prot::RW).ok()?;
+    let before = DOORBELL.load(SeqCst);
+    let same = (before != 0).then(|| Mapping::anon_at(before, PAGE_SIZE, Prot::RW).ok()).flatten();
+    let doorbell = same.or_else(|| Mapping::anon(PAGE_SIZE, Prot::RW).ok())?;
     // A child gets its own, and a page that a child shares could not be taken away again.
     // SAFETY: the mapping is ours; content does not change.
     unsafe { doorbell.advise(Advice::DontFork) }.ok()?;

@@ -421,6 +421,14 @@ impl Mapping {
         Mapping::beside_reserve(len, prot, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)
     }
 
+    /// As [`Mapping::anon`], at this address. EXIST: something is there.
+    pub fn anon_at(start: usize, len: usize, prot: Prot) -> Result<Mapping, Errno> {
+        let flags = MAP_ANON_PRIVATE | nr::MAP_NORESERVE | nr::MAP_FIXED_NOREPLACE;
+        // SAFETY: nothing is replaced.
+        let start = unsafe { mmap(start, len, prot, flags, -1, 0)? };
+        Ok(Mapping { start, len })
+    }
+
     /// As [`Mapping::anon`], readable and writable, but shared with children of fork, and thereby
     /// outside of the limit on private data (`RLIMIT_DATA`).
     pub fn anon_shared(len: usize) -> Result<Mapping, Errno> {

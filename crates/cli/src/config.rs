@@ -3,8 +3,10 @@
 //! parsers judge them.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ArgAction;
@@ -16,6 +18,9 @@ use crate::stderr::say;
 const COMMANDS: [&str; 4] = ["run", "doctor", "compare", "bench"];
 /// Options that only make sense where they are typed.
 const NOT_CONFIGURABLE: [&str; 2] = ["help", "command"];
+
+/// No file of settings is so long.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// One line of the file.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +37,7 @@ pub fn apply(command: clap::Command) -> Result<clap::Command> {
     if std::fs::metadata(&path).is_ok_and(|about| about.file_type().is_fifo()) {
         bail!("{}: it is a pipe, and no configuration file", path.display());
     }
-    let text = match std::fs::read_to_string(&path) {
+    let text = match read(&path) {
         Ok(text) => text,
         // A file that was asked for by name has to be there.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && named().is_none() => {
@@ -48,6 +53,16 @@ pub fn apply(command: clap::Command) -> Result<clap::Command> {
     parse(&text)
         .and_then(|settings| apply_settings(command, settings))
         .with_context(|| path.display().to_string())
+}
+
+/// *The story:* `OVERSPILL_CONFIG=/dev/zero` was read for ever.
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    if length as u64 > BYTES_MAX {
+        return Err(std::io::Error::other("it is too long for a configuration file"));
+    }
+    Ok(text)
 }
 
 fn set(name: &str) -> Option<OsString> {
@@ -150,6 +165,14 @@ mod tests {
 
     use crate::args::{Cli, Command};
     use crate::size::Size;
+
+    /// See [`super::read`].
+    #[test]
+    fn what_has_no_end_is_no_configuration() {
+        let error = read(Path::new("/dev/zero")).unwrap_err();
+        assert_eq!(error.to_string(), "it is too long for a configuration file");
+        assert_eq!(read(Path::new("/dev/null")).unwrap(), "");
+    }
 
     fn run(config: &str, line: &[&str]) -> Result<crate::args::RunArgs> {
         let command = apply_settings(Cli::command(), parse(config)?)?;

@@ -327,7 +327,9 @@ fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let present = std::env::var_os("LD_PRELOAD");
-    command.env("LD_PRELOAD", agent::preload_value(ready.agent.path(), present.as_deref()));
+    if !program::find(&args.command[0]).is_some_and(|path| program::refuses_library(&path)) {
+        command.env("LD_PRELOAD", agent::preload_value(ready.agent.path(), present.as_deref()));
+    }
     let sanitizer = agent::sanitizer_value(std::env::var_os(agent::SANITIZER).as_deref());
     command.env(agent::SANITIZER, sanitizer);
     command.env(ENV, page.address());

@@ -107,7 +107,29 @@ fn unmanageable_at(path: &Path, starter: Starter, depth: u32) -> Option<String> 
         Elf::Static if is_linker(path) => None,
         Elf::Static => Some(format!("{name} is statically linked, so no agent can be loaded into it")),
         Elf::Foreign => Some(format!("{name} is built for another processor or word size than the agent")),
+        Elf::Musl => Some(format!("{name} is linked with musl, which cannot load the agent")),
     }
+}
+
+/// Does its dynamic linker end whoever is to load the agent?
+///
+/// *The story:* musl's did, for want of a function of the GNU C library. Each such program ended with status
+/// 127, that of a program which was not found.
+pub fn refuses_library(path: &Path) -> bool {
+    let mut head = [0u8; 256];
+    let Ok(file) = File::open(path) else { return false };
+    let Ok(length) = file.read_at(&mut head, 0) else { return false };
+    match head[..length].starts_with(b"#!") {
+        true => script_interpreters(&head[..length]).iter().any(|path| is_musl(path)),
+        false => is_musl(path),
+    }
+}
+
+fn is_musl(path: &Path) -> bool {
+    let mut head = [0u8; 256];
+    let Ok(file) = File::open(path) else { return false };
+    let length = file.read_at(&mut head, 0).unwrap_or(0);
+    Elf::read(&head[..length], &file) == Some(Elf::Musl)
 }
 
 /// Whether it is the dynamic linker itself, which loads what LD_PRELOAD names where it is started as a
@@ -174,6 +196,8 @@ enum Elf {
     Static,
     /// It is not for this processor.
     Foreign,
+    /// Its dynamic linker is musl's.
+    Musl,
 }
 
 /// Program header type of the dynamic linker's path.
@@ -194,11 +218,20 @@ impl Elf {
         let (offset, size, count) = (u64_at(head, 32)?, u16_at(head, 54)?, u16_at(head, 56)?);
         let mut headers = vec![0u8; usize::from(size) * usize::from(count)];
         file.read_exact_at(&mut headers, offset).ok()?;
-        let has_linker = headers
-            .chunks_exact(usize::from(size).max(4))
-            .any(|header| header[..4] == PT_INTERP.to_le_bytes());
-        Some(if has_linker { Elf::Dynamic } else { Elf::Static })
+        let mut headers = headers.chunks_exact(usize::from(size).max(4));
+        let Some(linker) = headers.find(|header| header[..4] == PT_INTERP.to_le_bytes()) else {
+            return Some(Elf::Static);
+        };
+        Some(if is_of_musl(linker, file) { Elf::Musl } else { Elf::Dynamic })
     }
+}
+
+/// Does this program header name musl's dynamic linker?
+fn is_of_musl(header: &[u8], file: &File) -> bool {
+    let (Some(offset), Some(length)) = (u64_at(header, 8), u64_at(header, 32)) else { return false };
+    let mut path = vec![0; length.min(libc::PATH_MAX as u64) as usize];
+    let name = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec).unwrap_or_default();
+    file.read_exact_at(&mut path, offset).is_ok() && name(&path).starts_with(b"ld-musl-")
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
@@ -246,6 +279,18 @@ mod tests {
         assert_eq!(judged("dynamic", &elf(2, OWN_MACHINE, PT_INTERP), 0o755), None);
         assert!(judged("static", &elf(2, OWN_MACHINE, 1), 0o755).unwrap().contains("statically linked"));
         assert!(judged("narrow", &elf(1, 3, PT_INTERP), 0o755).unwrap().contains("another processor"));
+        let linked_with = |linker: &[u8]| {
+            let mut bytes = elf(2, OWN_MACHINE, PT_INTERP);
+            bytes[64 + 8..64 + 16].copy_from_slice(&120_u64.to_le_bytes());
+            bytes[64 + 32..64 + 40].copy_from_slice(&(linker.len() as u64).to_le_bytes());
+            [&bytes, linker].concat()
+        };
+        let musl = linked_with(b"/lib/ld-musl-x86_64.so.1\0");
+        assert!(judged("musl", &musl, 0o755).unwrap().contains("linked with musl"));
+        let path = scratch("musl-refuses", &musl, 0o755);
+        assert!(refuses_library(&path) && !refuses_library(Path::new("/bin/sh")));
+        fs::remove_file(path).unwrap();
+        assert_eq!(judged("gnu", &linked_with(b"/lib64/ld-linux-x86-64.so.2\0"), 0o755), None);
         assert_eq!(judged("cut", &elf(2, OWN_MACHINE, 1)[..80], 0o755), None);
         assert_eq!(judged("text", b"echo hello\n", 0o755), None);
     }

@@ -19,7 +19,8 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use overspill_engine::shared::{events, state};
+use overspill_engine::shared::{PROCESSES, events, state};
+use overspill_sys::thread;
 
 use crate::machine;
 use crate::run::group::{self, Group};
@@ -98,6 +99,8 @@ impl Watch {
         let thread = std::thread::Builder::new().name("watch".into()).spawn(move || {
             let unmapped = Unmapped::new(options.ram_bytes);
             let descendants = begun.recv().ok()?; // else no program could be started
+            // Beside hundreds of processes it would come too late to see them. Without the right it does.
+            let _ = thread::compete();
             Some(Watcher::new(page, descendants, agent, options, unmapped).watch(&stopped))
         })?;
         Ok(Watch { begin, stop, thread })
@@ -255,7 +258,8 @@ impl Watcher {
         self.unmapped.look(&looks, &self.mapped(&looks));
         let sightings = self.sightings(looks.iter());
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
-            self.census.describe(pid, name(pid), objection(pid, &self.agent, &self.page.mark()));
+            let objection = objection(pid, &self.agent, &self.page.mark()).or_else(|| self.no_place());
+            self.census.describe(pid, name(pid), objection);
             self.ask_other_runs(of_pid(&looks, pid));
         }
         let is_large = |look: &&Look| look.anon_bytes > UNKEPT_BYTES && !look.is_guest;
@@ -274,6 +278,14 @@ impl Watcher {
         if self.starter != Some(starter) {
             self.starter = self.page.set_starter(starter).is_ok().then_some(starter);
         }
+    }
+
+    /// Have so many agents at a time that there can be no more?
+    ///
+    /// *The story:* of the 513th process on it was said that a sandbox keeps the library from it.
+    fn no_place(&self) -> Option<String> {
+        let is_full = self.page.reports().is_ok_and(|reports| reports.len() >= PROCESSES);
+        is_full.then(|| format!("{PROCESSES} processes had agents then, and no more can at a time"))
     }
 
     /// Who has no agent of this run may have one of a run within it.

@@ -13,7 +13,6 @@ use overspill_sys::{AddressRange, Errno, deep_sleep, fd, proc_place, reserve, uf
 use crate::agent::Beginning;
 use crate::heir::Heir;
 use crate::launcher::{self, Address};
-use crate::limits::ADDRESSES;
 use crate::told_range::ToldRange;
 use crate::{
     agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire,
@@ -86,9 +85,6 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     if filters::is_confined(address.filters) {
         filters::note_confined();
         return;
-    }
-    if !ADDRESSES.is_set() {
-        reserve::stay_away();
     }
     message::set_up();
     leaks::set_up();

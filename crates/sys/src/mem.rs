@@ -392,14 +392,8 @@ impl OwnMemory {
     }
 }
 
-/// Addresses without access, where the kernel likes.
-pub(crate) fn map_addresses(len: usize) -> Result<usize, Errno> {
-    // SAFETY: nothing is replaced.
-    unsafe { mmap(0, len, Prot::empty(), MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0) }
-}
-
 /// A mapping that is unmapped when dropped. It lies in the [`reserve`] where there is one with
-/// room, else where the kernel likes, or away from the program's gaps ([`reserve::stay_away`]).
+/// room, else where the kernel likes.
 #[derive(Debug)]
 pub struct Mapping {
     start: usize,
@@ -418,7 +412,7 @@ impl Mapping {
         if let Some(start) = reserve::take_anon(len, prot, room)? {
             return Ok(Mapping { start, len });
         }
-        Mapping::beside_reserve(len, prot, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)
+        Mapping::new(len, prot, MAP_ANON_PRIVATE | nr::MAP_NORESERVE, -1, 0)
     }
 
     /// As [`Mapping::anon`], at this address. EXIST: something is there.
@@ -499,28 +493,11 @@ impl Mapping {
     }
 
     fn new(len: usize, prot: Prot, flags: u32, fd: i32, offset: u64) -> Result<Mapping, Errno> {
-        let Some(start) = reserve::take(len) else {
-            return Mapping::beside_reserve(len, prot, flags, fd, offset);
-        };
-        // SAFETY: a part of the reserve that was taken is nobody else's. What is refused may be a hole now,
-        // and is not given back.
-        let start = unsafe { mmap(start, len, prot, flags | nr::MAP_FIXED, fd, offset)? };
+        let (wish, fixed) = reserve::take(len).map_or((0, 0), |start| (start, nr::MAP_FIXED));
+        // SAFETY: a part of the reserve that was taken is nobody else's; elsewhere nothing is
+        // replaced. What is refused in the reserve may be a hole now, and is not given back.
+        let start = unsafe { mmap(wish, len, prot, flags | fixed, fd, offset)? };
         Ok(Mapping { start, len })
-    }
-
-    fn beside_reserve(len: usize, prot: Prot, flags: u32, fd: i32, offset: u64) -> Result<Mapping, Errno> {
-        let Some(place) = reserve::place_away(len) else {
-            // SAFETY: nothing is replaced.
-            let start = unsafe { mmap(0, len, prot, flags, fd, offset)? };
-            return Ok(Mapping { start, len });
-        };
-        // SAFETY: the place was made for this.
-        let result = unsafe { mmap(place, len, prot, flags | nr::MAP_FIXED, fd, offset) };
-        if result.is_err() {
-            // SAFETY: as above; where the refusal has left a hole nothing is there to unmap.
-            let _ = unsafe { munmap(place..place + len) };
-        }
-        result.map(|start| Mapping { start, len })
     }
 
     /// Takes over a range that somebody else mapped.

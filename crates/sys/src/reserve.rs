@@ -21,7 +21,6 @@ use crate::maps::{self, Maps};
 use crate::mem::{self, Advice, Mapping, Prot};
 use crate::{AddressRange, Errno, PAGE_SIZE};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Gaps that are kept in mind; the smallest is forgotten beyond that.
 const GAPS_MAX: usize = 128;
@@ -40,8 +39,6 @@ struct State {
     last: AddressRange,
     uncounted: usize,
     gaps: Gaps,
-    /// For small mappings outside, see [`place_away`].
-    yard: AddressRange,
 }
 
 // SAFETY: the state is only touched under the lock.
@@ -56,7 +53,6 @@ static RESERVE: Reserve = Reserve {
         last: 0..0,
         uncounted: 0,
         gaps: Gaps::NONE,
-        yard: 0..0,
     }),
 };
 
@@ -110,9 +106,6 @@ pub unsafe fn forget() {
         state.last = state.start..state.end;
         state.uncounted = state.last.len();
         (state.start, state.end) = (0, 0);
-        if !was_free {
-            state.yard = 0..0;
-        }
         core::mem::replace(&mut state.gaps, Gaps::NONE)
     });
     // Where fork came in the middle of a change the gaps may be anything.
@@ -167,55 +160,6 @@ pub(crate) enum Room {
     None,
     /// In the middle of the largest gap, for what may be extended.
     ToGrow,
-}
-
-/// Mappings that find no room in the reserve, or come before there is one, lie below what the program has
-/// mapped from now on: never in a gap that is no larger than 256 MiB.
-///
-/// *The story:* in a child of fork the agent's first pages lay just where the program had unmapped some: who
-/// touched those got no SIGSEGV (LTP's munmap01).
-pub fn stay_away() {
-    STAYS_AWAY.store(true, Ordering::Relaxed);
-}
-
-/// See [`stay_away`].
-static STAYS_AWAY: AtomicBool = AtomicBool::new(false);
-/// Gaps of the program that are larger may be used.
-const APART: usize = 256 << 20;
-/// So much is put aside for small mappings at a time. What of it nobody has used is a child's, too.
-const YARD: usize = 1 << 20;
-
-/// A place for `len` bytes (whole pages) that is nobody else's, without access, to be replaced by a mapping.
-/// `None`: it is the kernel's to choose.
-pub(crate) fn place_away(len: usize) -> Option<usize> {
-    if !STAYS_AWAY.load(Ordering::Relaxed) {
-        return None;
-    }
-    if len > YARD {
-        return map_away(len);
-    }
-    let take = |state: &mut State| {
-        let start = state.yard.start;
-        (state.yard.len() >= len).then(|| {
-            state.yard.start += len;
-            start
-        })
-    };
-    with(take).or_else(|| {
-        let yard = map_away(YARD)?;
-        with(|state| {
-            state.yard = yard..yard + YARD;
-            take(state)
-        })
-    })
-}
-
-/// Addresses far below those that the kernel would choose.
-fn map_away(len: usize) -> Option<usize> {
-    let start = mem::map_addresses(len.checked_add(APART)?).ok()?;
-    // SAFETY: it was mapped just now, and nobody knows of it.
-    unsafe { mem::munmap(start + len..start + len + APART).ok()? };
-    Some(start)
 }
 
 /// Takes `len` bytes (whole pages), to be replaced by a mapping. `None` when there is no gap of that size.

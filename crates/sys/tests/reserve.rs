@@ -96,14 +96,6 @@ fn own_mappings_lie_in_the_reserve_and_nowhere_else() {
     // A reserve that has no room: elsewhere, as before.
     let large = Mapping::anon(65 * MIB, Prot::RW).unwrap();
     assert!(!is_inside(&large.range()));
-    drop(large);
-
-    // The story of `stay_away`: a gap that suits just so stays free, also where it is no mapping's own.
-    reserve::stay_away();
-    let gap = map_program(0, 65 * MIB, 0).unwrap();
-    assert_eq!(unsafe { libc::munmap(gap as *mut _, 65 * MIB) }, 0);
-    let large = Mapping::anon(65 * MIB, Prot::RW).unwrap();
-    assert_eq!(map_program(gap, 65 * MIB, libc::MAP_FIXED_NOREPLACE), Some(gap), "{large:x?}");
 }
 
 /// What a child of fork finds.

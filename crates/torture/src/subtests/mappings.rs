@@ -1,7 +1,6 @@
 //! munmap, MAP_FIXED and mremap on memory that is out of RAM: what goes must be gone, what stays
 //! must be right, what moves must arrive, and what is new must be zero.
 
-use crate::child;
 use crate::context::{Context, parallel};
 use crate::memory::{MIB, Memory, PAGE, PRIVATE, RW};
 use crate::outcome::Outcome;
@@ -52,30 +51,6 @@ fn check_around(memory: &Memory, holes: &[std::ops::Range<usize>], seed: u64) ->
     holes.iter().zip(ends).try_for_each(|(hole, end)| {
         pattern::check_pages(memory, hole.end.min(end)..end, seed, "between the holes")
     })
-}
-
-/// `munmap-fork`: what is unmapped just before a fork is not there for the child either, of whatever size:
-/// SIGSEGV.
-///
-/// *The story:* the first pages of the child's agent lay in just that gap (LTP's munmap01).
-pub fn munmap_fork(context: &mut Context) -> Outcome {
-    let memory = context.subject(SEED)?;
-    context.cool(&memory)?;
-    for pages in [1, 2, 3, 16, 84, 600] {
-        let gap = sys::mmap(0, pages * PAGE, RW, PRIVATE, -1)?;
-        sys::munmap(gap, pages * PAGE)?;
-        for page in [0, pages / 2, pages - 1] {
-            let child = child::fork(|| {
-                // SAFETY: if this is mapped it is nobody's that the child needs any more.
-                unsafe { ((gap + page * PAGE) as *mut u8).write_volatile(1) };
-                Ok(())
-            })?;
-            let status = child.wait()?;
-            let died = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV;
-            ensure!(died, "page {page} of {pages} is there in the child: {}", child::describe(status));
-        }
-    }
-    pattern::check_pages(&memory, 0..memory.pages(), SEED, "after the forks")
 }
 
 /// `munmap-churn`: threads map, fill, check, unmap in parts and map again at the same addresses,

@@ -120,7 +120,6 @@ pub const SUBTESTS: &[Subtest] = table! {
     "sigaltstack" Holds signals::sigaltstack, "handlers on a cold alternative stack";
     "interrupts" Holds signals::interrupts, "4000 signals a second";
     "munmap" Holds mappings::munmap, "partial and whole, mapped again, zero";
-    "munmap-fork" Exceeded mappings::munmap_fork, "what was unmapped before a fork is SIGSEGV in the child";
     "munmap-churn" Holds mappings::munmap_churn, "the same by threads, all the time";
     "munmap-again" Holds mappings::munmap_again, "other blocks at the same addresses at once";
     "fixed" Holds mappings::fixed, "MAP_FIXED over cold memory";

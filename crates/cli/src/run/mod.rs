@@ -24,6 +24,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::parent_id;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -122,7 +123,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let watch = watch.context("cannot start a thread")?;
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let strangers = Strangers::note(ready.agent.keeper(), page.mark());
-    let child = match start_program(args, &ready, &page) {
+    let child = match start_program(args, &program, &ready, &page) {
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(&program, &error)),
     };
@@ -307,11 +308,12 @@ fn flag_bits(args: &RunArgs) -> u32 {
 const DESCRIPTORS_WAIT: Duration = Duration::from_millis(100);
 
 /// Starts the program, which agents know by its number.
-fn start_program(args: &RunArgs, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
+fn start_program(args: &RunArgs, program: &Path, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
     page.set_starter(parent_id())?;
+    let library = (!program::refuses_library(program)).then(|| ready.agent.path());
     let deadline = Instant::now() + DESCRIPTORS_WAIT;
     loop {
-        let mut command = command(args, ready, page);
+        let mut command = command(args, library, page);
         // A descriptor more may not be had.
         inherit::tell_number(&mut command, page.clone(), SharedPage::command_at());
         match inherit::spawn(&mut command, None) {
@@ -323,12 +325,13 @@ fn start_program(args: &RunArgs, ready: &Ready, page: &Arc<SharedPage>) -> io::R
     }
 }
 
-fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
+/// The program with the agent's `library` in it, unless it cannot have that.
+fn command(args: &RunArgs, library: Option<&Path>, page: &SharedPage) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    let present = std::env::var_os("LD_PRELOAD");
-    if !program::find(&args.command[0]).is_some_and(|path| program::refuses_library(&path)) {
-        command.env("LD_PRELOAD", agent::preload_value(ready.agent.path(), present.as_deref()));
+    if let Some(library) = library {
+        let present = std::env::var_os("LD_PRELOAD");
+        command.env("LD_PRELOAD", agent::preload_value(library, present.as_deref()));
     }
     let sanitizer = agent::sanitizer_value(std::env::var_os(agent::SANITIZER).as_deref());
     command.env(agent::SANITIZER, sanitizer);
@@ -336,7 +339,7 @@ fn command(args: &RunArgs, ready: &Ready, page: &SharedPage) -> Command {
     command
 }
 
-fn cannot_execute(program: &std::path::Path, error: &io::Error) -> u8 {
+fn cannot_execute(program: &Path, error: &io::Error) -> u8 {
     if let Some(interpreter) = program::missing_interpreter(program) {
         say!("overspill: {}: its interpreter {} is missing", program.display(), interpreter.display());
         return exit::CANNOT_EXECUTE;

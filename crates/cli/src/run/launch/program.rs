@@ -88,21 +88,18 @@ pub fn unmanageable_by(path: &Path, starter: Starter) -> Option<String> {
 }
 
 fn unmanageable_at(path: &Path, starter: Starter, depth: u32) -> Option<String> {
-    let file = File::open(path).ok()?;
+    let (file, head) = opened(path)?;
     let metadata = file.metadata().ok()?;
     let name = path.display();
     if let Some(kind) = privileged(path, &metadata, starter) {
         return Some(format!("{name} is {kind}, and such programs ignore LD_PRELOAD"));
     }
-    let mut head = [0u8; 256];
-    let length = file.read_at(&mut head, 0).ok()?;
-    let head = &head[..length];
-    if head.starts_with(b"#!") && depth < SCRIPT_DEPTH_MAX {
-        return script_interpreters(head)
+    if is_script(&head) && depth < SCRIPT_DEPTH_MAX {
+        return script_interpreters(&head)
             .iter()
             .find_map(|interpreter| unmanageable_at(interpreter, starter, depth + 1));
     }
-    match Elf::read(head, &file)? {
+    match Elf::read(&head, &file)? {
         Elf::Dynamic => None,
         Elf::Static if is_linker(path) => None,
         Elf::Static => Some(format!("{name} is statically linked, so no agent can be loaded into it")),
@@ -116,20 +113,28 @@ fn unmanageable_at(path: &Path, starter: Starter, depth: u32) -> Option<String> 
 /// *The story:* musl's did, for want of a function of the GNU C library. Each such program ended with status
 /// 127, that of a program which was not found.
 pub fn refuses_library(path: &Path) -> bool {
-    let mut head = [0u8; 256];
-    let Ok(file) = File::open(path) else { return false };
-    let Ok(length) = file.read_at(&mut head, 0) else { return false };
-    match head[..length].starts_with(b"#!") {
-        true => script_interpreters(&head[..length]).iter().any(|path| is_musl(path)),
-        false => is_musl(path),
-    }
+    refuses_at(path, 0)
 }
 
-fn is_musl(path: &Path) -> bool {
-    let mut head = [0u8; 256];
-    let Ok(file) = File::open(path) else { return false };
-    let length = file.read_at(&mut head, 0).unwrap_or(0);
-    Elf::read(&head[..length], &file) == Some(Elf::Musl)
+fn refuses_at(path: &Path, depth: u32) -> bool {
+    let Some((file, head)) = opened(path) else { return false };
+    if is_script(&head) && depth < SCRIPT_DEPTH_MAX {
+        return script_interpreters(&head).iter().any(|interpreter| refuses_at(interpreter, depth + 1));
+    }
+    Elf::read(&head, &file) == Some(Elf::Musl)
+}
+
+/// A file, and how it begins.
+fn opened(path: &Path) -> Option<(File, Vec<u8>)> {
+    let file = File::open(path).ok()?;
+    let mut head = vec![0; 256];
+    let length = file.read_at(&mut head, 0).ok()?;
+    head.truncate(length);
+    Some((file, head))
+}
+
+fn is_script(head: &[u8]) -> bool {
+    head.starts_with(b"#!")
 }
 
 /// Whether it is the dynamic linker itself, which loads what LD_PRELOAD names where it is started as a
@@ -179,12 +184,8 @@ fn script_interpreters(head: &[u8]) -> Vec<PathBuf> {
 
 /// The interpreter that a script names but that does not exist: why executing it says "not found".
 pub fn missing_interpreter(path: &Path) -> Option<PathBuf> {
-    let mut head = [0u8; 256];
-    let length = File::open(path).ok()?.read_at(&mut head, 0).ok()?;
-    if !head[..length].starts_with(b"#!") {
-        return None;
-    }
-    script_interpreters(&head[..length]).into_iter().next().filter(|interpreter| !interpreter.exists())
+    let (_, head) = opened(path).filter(|(_, head)| is_script(head))?;
+    script_interpreters(&head).into_iter().next().filter(|interpreter| !interpreter.exists())
 }
 
 /// What matters about an ELF file.

@@ -284,8 +284,11 @@ impl Watcher {
     ///
     /// *The story:* of the 513th process on it was said that a sandbox keeps the library from it.
     fn no_place(&self) -> Option<String> {
-        let is_full = self.page.reports().is_ok_and(|reports| reports.len() >= PROCESSES);
-        is_full.then(|| format!("{PROCESSES} processes had agents then, and no more can at a time"))
+        // To read all reports is dear, and of most runs this says enough.
+        let were_all_used = self.page.places_used().is_ok_and(|used| used >= PROCESSES);
+        let is_full = || self.page.reports().is_ok_and(|reports| reports.len() >= PROCESSES);
+        (were_all_used && is_full())
+            .then(|| format!("{PROCESSES} processes had agents then, and no more can at a time"))
     }
 
     /// Who has no agent of this run may have one of a run within it.

@@ -104,7 +104,8 @@ impl Agent {
         let sight = Sight { now, faults: mem::minor_faults(), held, pages };
         let faults = self.churn.look(sight, now >= self.counts_from && self.purse.shares_much());
         self.process.copying_faults.store(told_faults(faults), Ordering::Release);
-        self.purse.borrow(self.borrowing.look(self.process, held, pages, faults));
+        // What a child copies is counted by all of its faults: too little of that is an excess.
+        self.purse.borrow(self.borrowing.look(self.process, held, pages, sight.faults));
         let told = Loan::of(self.process.lent.load(Ordering::Acquire));
         let seen = Seen { now, held, pages, forks: fork::ended(), faults };
         let Lent { pages, owed } = self.lending.look(told, seen);

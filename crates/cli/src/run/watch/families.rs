@@ -145,7 +145,7 @@ impl Families {
             let family = families.entry(eldest).or_default();
             family.common += walked.doubly.anon_bytes;
             let child = borrowers.iter().find(|one| one.pid == report.pid && one.pid != eldest);
-            let faults = report.copying_faults.unwrap_or(walked.faults as u32);
+            let faults = walked.faults as u32;
             family.children.extend(child.map(|child| (child, walked, faults)));
         }
         for Family { common, children } in families.into_values() {

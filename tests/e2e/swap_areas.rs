@@ -1,5 +1,6 @@
 //! Swap areas that are there already, several at a time, and what must not be one.
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -10,6 +11,8 @@ use crate::scratch::{LoopDevice, SmallDisk, administer};
 use crate::{Outcome, Test, ensure};
 
 const RAM_BYTES: u64 = 64 * MIB;
+/// Where the numbers of a header begin.
+const NUMBERS_AT: u64 = 1024;
 
 /// All of this file.
 pub fn tests() -> Vec<Test> {
@@ -18,6 +21,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("areas::of-mkswap", of_mkswap),
         Test::new("areas::several", several),
         Test::new("areas::refused", refused),
+        Test::new("areas::reflinked", reflinked),
         Test::new("areas::swapon", swapon),
     ]
 }
@@ -74,14 +78,56 @@ fn made_and_used(context: &Context) -> Outcome {
     std::fs::remove_file(&file).map_err(|error| error.to_string())
 }
 
+/// An area of mkswap, and the same with its numbers in the other byte order, as another machine's mkswap
+/// writes them: the header is as it was afterwards.
 fn of_mkswap(context: &Context) -> Outcome {
     let file = context.path("areas-mkswap");
     let path = file.to_string_lossy();
-    administer("fallocate", &["-l", "512M", &path])?;
+    administer("fallocate", &["-l", "256M", &path])?;
     administer("chmod", &["600", &path])?;
     administer("mkswap", &[&path])?;
-    cold(context, "mkswap").swap(&file).run()?.succeeded()?.paged()?;
+    for order in ["this", "other"] {
+        let header = numbers(&file)?;
+        noise(context, &format!("areas-mkswap-{order}")).swap(&file).run()?.succeeded()?.paged()?;
+        ensure!(numbers(&file)? == header, "the header was changed");
+        let (usable, told) = info(context, &file)?;
+        ensure!(usable && told.contains("byte order   the other one") == (order == "other"), "{told}");
+        let swapped: Vec<u8> = header.chunks(4).flat_map(|number| number.iter().rev().copied()).collect();
+        let area = std::fs::File::options().write(true).open(&file).map_err(|error| error.to_string())?;
+        area.write_all_at(&swapped, NUMBERS_AT).map_err(|error| error.to_string())?;
+    }
     std::fs::remove_file(&file).map_err(|error| error.to_string())
+}
+
+/// Version, last page and the number of bad pages of an area's header.
+fn numbers(area: &Path) -> Outcome<[u8; 12]> {
+    let mut numbers = [0; 12];
+    let file = std::fs::File::open(area).map_err(|error| error.to_string())?;
+    file.read_exact_at(&mut numbers, NUMBERS_AT).map_err(|error| error.to_string())?;
+    Ok(numbers)
+}
+
+/// A file whose blocks another file has, too, is refused, and so is the other: what is written to either goes
+/// elsewhere. With blocks of its own it is taken.
+fn reflinked(context: &Context) -> Outcome {
+    let disk = SmallDisk::xfs(context, "areas-reflinked", 400)?;
+    let [area, copy] = ["area", "copy"].map(|name| disk.directory.join(name));
+    make(context, &area, 64)?;
+    // What is reserved and was never written has nothing that a copy could have, too.
+    std::fs::File::options()
+        .write(true)
+        .open(&area)
+        .and_then(|file| file.write_all_at(&vec![b'x'; 63 << 20], 1 << 20))
+        .map_err(|error| error.to_string())?;
+    administer("cp", &["--reflink=always", &area.to_string_lossy(), &copy.to_string_lossy()])?;
+    for file in [&area, &copy] {
+        let finished = noise(context, "areas-reflinked").swap(file).run()?;
+        finished.exited(125)?;
+        let reason = "shared with another file";
+        ensure!(finished.stderr.contains(reason), "{}", finished.complain(&format!("not `{reason}`")));
+    }
+    std::fs::remove_file(&copy).map_err(|error| error.to_string())?;
+    noise(context, "areas-own").swap(&area).run()?.succeeded()?.paged().map(drop)
 }
 
 /// A small one that is filled first, then two that take turns.

@@ -38,8 +38,9 @@ fn written(path: &Path, mib: u64) -> Outcome {
 fn by_blocks(context: &Context) -> Outcome {
     let device = LoopDevice::new(context, "areas-blocks.img", 1)?;
     let disk = FaultyDisk::new(context, "areas-blocks", &["--device", &device.device])?;
+    // No blocks can be reserved there: they are written.
     let area = disk.directory.join("area");
-    written(&area, 64)?;
+    make(context, &area, 64)?;
     let json = overspill(context, &["swap", "info", "--json", &area.to_string_lossy()])?;
     let told: Value = serde_json::from_slice(&json.stdout).map_err(|error| error.to_string())?;
     ensure!(json.status.success() && told["refused"].is_null(), "{told}");

@@ -4,14 +4,19 @@
 //! It has no name at first (O_TMPFILE). Not every file system has such files, and not everybody may
 //! make one beside the old one: then there is none, and the caller writes as others do.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::linkat;
+
+/// While a file is not whole it is its owner's alone.
+const PRIVATE: u32 = 0o600;
 
 /// The file, and where it is to be.
 pub struct Whole {
@@ -51,7 +56,20 @@ impl Whole {
     }
 
     fn link(&self, path: &Path) -> io::Result<()> {
-        Ok(linkat(AT_FDCWD, &self.address(), AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW)?)
+        match linkat(AT_FDCWD, &self.address(), AT_FDCWD, path, AtFlags::AT_SYMLINK_FOLLOW) {
+            Err(Errno::EPERM | Errno::EOPNOTSUPP) => self.copy(path),
+            linked => Ok(linked?),
+        }
+    }
+
+    /// Where no file has a second name, and so none a first one later, another file gets the content.
+    fn copy(&self, path: &Path) -> io::Result<()> {
+        let (mut from, mode) = (File::open(self.address())?, self.file.metadata()?.permissions());
+        let mut named = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
+        io::copy(&mut from, &mut named)
+            .and_then(|_| named.set_permissions(mode))
+            .and_then(|()| named.sync_all())
+            .inspect_err(|_| drop(fs::remove_file(path)))
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use overspill_mm::swap::header::{HEADER_BYTES, Header, LABEL_BYTES, Medium, Refusal};
 use overspill_sys::file::{self as sys_file, BTRFS_MAGIC};
@@ -21,6 +22,8 @@ use crate::whole::Whole;
 
 /// The smallest area that mkswap makes: ten pages.
 const PAGES_MIN: u64 = 10;
+/// So many are written at once where none can be reserved.
+const ZEROES_PAGES: u32 = 256;
 /// What is spilled may be secret.
 const PRIVATE: u32 = 0o600;
 
@@ -148,8 +151,22 @@ fn reserve(path: &Path, file: &File, pages: u32) -> Result<()> {
         bail!("it would take {}, and {} are free", human::bytes(bytes.cast_unsigned()), human::bytes(free));
     }
     write_in_place(file).context("cannot have it written in place (chattr +C)")?;
-    fallocate(file, FallocateFlags::empty(), 0, bytes).context("cannot reserve its blocks")?;
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => write_zeroes(file, pages),
+        reserved => reserved.map_err(io::Error::from),
+    }
+    .context("cannot reserve its blocks")?;
     Ok(file.set_len(bytes.cast_unsigned())?)
+}
+
+/// Where a file system reserves nothing, what is written has its blocks.
+fn write_zeroes(file: &File, pages: u32) -> io::Result<()> {
+    let zeroes = vec![0; ZEROES_PAGES as usize * HEADER_BYTES];
+    for page in (0..pages).step_by(ZEROES_PAGES as usize) {
+        let bytes = (pages - page).min(ZEROES_PAGES) as usize * HEADER_BYTES;
+        file.write_all_at(&zeroes[..bytes], u64::from(page) * HEADER_BYTES as u64)?;
+    }
+    Ok(())
 }
 
 /// Where a file system writes what is there already to another place, it is told not to. What is in the file

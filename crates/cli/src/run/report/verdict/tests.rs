@@ -291,6 +291,10 @@ fn who_stayed_within_was_not_above() {
         |peak: u64| judged(|report| (report.swap_full, report.tree_peak_bytes) = (true, peak << 20)).text;
     assert_eq!(of(99), "swap was full at 300.0 MiB; stayed within the budget, with 99.0 MiB at most");
     assert_eq!(of(140), "swap was full at 300.0 MiB; went on above the budget, to 140.0 MiB");
+    assert_eq!(
+        of(101),
+        "swap was full at 300.0 MiB; stayed within what the budget allows, with 101.0 MiB at most"
+    );
 }
 
 /// See [`doubt`].

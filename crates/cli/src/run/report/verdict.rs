@@ -407,7 +407,7 @@ fn is_brief(report: &Report) -> bool {
     let at_once = report.brief_programs.min(report.programs_at_once);
     let matter = each * at_once > report.tree_peak_bytes / BRIEF_SHARE;
     let are_brief = report.brief_programs * 2 > report.programs_total && matter;
-    report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
+    report.looked_late || report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
 }
 
 #[cfg(test)]

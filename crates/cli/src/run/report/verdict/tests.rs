@@ -100,6 +100,22 @@ fn what_could_not_be_looked_at_is_a_doubt() {
     assert!(verdict.text.contains("not every process could be looked at"), "{verdict:?}");
 }
 
+/// See `looked_late`.
+#[test]
+fn what_looks_came_too_late_for_is_told_as_the_least() {
+    let late = |paged: bool| {
+        judged(|report| {
+            (report.looked_late, report.wall_seconds, report.stalled_share) = (true, 16.0, 0.2);
+            if !paged {
+                report.vmstat.clear();
+            }
+        })
+        .text
+    };
+    assert!(late(true).contains("; at least "), "{}", late(true));
+    assert!(late(false).starts_with("fits: at most ") && !late(false).contains("never"), "{}", late(false));
+}
+
 /// *The story:* an excess was only told where nothing had been paged out: make -j4 held 607 MiB
 /// of 150 and "worked".
 #[test]

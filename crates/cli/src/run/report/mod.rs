@@ -556,6 +556,7 @@ mod tests {
             orphans: Default::default(),
             refused: None,
             overlooks: false,
+            looks_late: false,
             group: Default::default(),
             places: vec![],
         };

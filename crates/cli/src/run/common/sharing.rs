@@ -635,13 +635,14 @@ mod tests {
             let mut tree = Tree { walk_ns: 100 * MS, ..Tree::default() };
             tree.kin.tell(only_makers.iter().copied());
             let first: Vec<Look> = std::iter::once(stamped(5, 1, 2)).chain(copies(6..16)).collect();
-            tree.look(0, &first);
+            tree.look(0, &first[..1]);
+            tree.look(5, &first);
             let parent = Look { anon_bytes: parent_mib << 19, ..first[0] };
             let next: Vec<Look> = std::iter::once(parent).chain(copies(10..40)).collect();
             (tree.look(10, &next), tree.walked.len())
         };
         assert_eq!(run(&[5], 4), (2 + 30 * 2, 0), "four of its children ended");
-        assert_eq!(run(&[5], 3), (1 + 24 * 2 + 6 * 2, 0), "its figure wavered");
+        assert_eq!(run(&[5], 3), (73, 0), "its figure wavered: 1.5 + 24 * 2.5 + 6 * 2");
     }
 
     /// See [`Sharing::seen`].
@@ -652,7 +653,8 @@ mod tests {
             std::iter::once(stamped(5, 1, 2)).chain((6..26).map(|pid| stamped(pid, 5, 2))).collect();
         let filled: Vec<Look> = copies.iter().map(|look| Look { anon_bytes: 5 * MIB, ..*look }).collect();
         let mut tree = Tree { walk_ns: MS, ends: (6..26).collect(), ..Tree::default() };
-        tree.look(0, &copies);
+        tree.look(0, &copies[..1]);
+        tree.look(5, &copies);
         assert_eq!(tree.look(110, &filled), 5 + 20 * 3);
         assert_eq!(tree.walked.len(), 21, "and they had ended by then");
     }

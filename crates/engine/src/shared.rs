@@ -409,6 +409,8 @@ pub struct Process {
     pub is_over: AtomicU32,
     /// Not 0: a thread of it waits for the process's turn.
     pub is_held: AtomicU32,
+    /// Not 0: whoever is a child of it was made by it, as orphans become others' children.
+    pub adopts_nobody: AtomicU32,
     /// How many of the run's orders it has followed, or refused.
     pub orders_followed: AtomicU32,
     /// Those that it could not follow: a bit for each.
@@ -479,6 +481,7 @@ impl Process {
             program_pages: AtomicU32::new(0),
             is_over: AtomicU32::new(0),
             is_held: AtomicU32::new(0),
+            adopts_nobody: AtomicU32::new(0),
             orders_followed: AtomicU32::new(0),
             orders_refused: AtomicU32::new(0),
             orders_open: AtomicU32::new(0),
@@ -523,6 +526,7 @@ impl Process {
         {
             number.store(0, Relaxed);
         }
+        self.adopts_nobody.store(0, Relaxed);
         for number in [&self.orders_followed, &self.orders_refused, &self.orders_open, &self.orders_waiting] {
             number.store(0, Relaxed);
         }

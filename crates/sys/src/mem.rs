@@ -202,6 +202,17 @@ pub fn merges() -> bool {
     unsafe { syscall!(nr::__NR_prctl, prctl::PR_GET_MEMORY_MERGE as usize, 0, 0, 0, 0) == Ok(1) }
 }
 
+/// May a process that has lost its parent become a child of this one: as it asked for that
+/// (PR_SET_CHILD_SUBREAPER), or is the first of its namespace?
+#[must_use]
+pub fn adopts_orphans() -> bool {
+    let mut is_subreaper = 1_i32;
+    let to = core::ptr::from_mut(&mut is_subreaper) as usize;
+    // SAFETY: writes the number.
+    let asked = unsafe { syscall!(nr::__NR_prctl, prctl::PR_GET_CHILD_SUBREAPER as usize, to, 0, 0, 0) };
+    asked.is_err() || is_subreaper != 0 || process_id() == 1
+}
+
 /// It is to do so no more, and each page is its own again.
 pub fn stop_merging() -> Result<(), Errno> {
     // SAFETY: changes no content.

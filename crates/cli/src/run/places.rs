@@ -1,8 +1,10 @@
 //! What went to each of the places that a run spills to, and what is there: read from the shared page,
 //! where the agents tell it ([`overspill_engine::spill`]).
 
+use std::ffi::OsStr;
 use std::io;
 use std::mem::{offset_of, size_of};
+use std::os::unix::ffi::OsStrExt;
 
 use overspill_engine::SwapPlace;
 use overspill_engine::claims::PLACES;
@@ -13,6 +15,8 @@ use serde::Serialize;
 
 use crate::human;
 use crate::run::shared_page::{Fields, Report, SharedPage};
+use crate::size::Size;
+use crate::swap::arg::SwapArg;
 
 /// Of a path, in a line.
 const PATH_CHARS: usize = 30;
@@ -40,6 +44,9 @@ pub struct Place {
     /// `open`, `closed` (its file system has no room), `draining`, `drained`, `failed` (a write failed) or
     /// `unused`.
     pub state: &'static str,
+    /// How another run is given it, where it was added while this one went on.
+    #[serde(skip)]
+    pub added: Option<SwapArg>,
 }
 
 impl Place {
@@ -93,6 +100,13 @@ fn known(page: &SharedPage) -> io::Result<Vec<(usize, SwapPlace)>> {
     Ok(known)
 }
 
+/// The argument that gives a run such a place.
+fn asked(place: &SwapPlace) -> SwapArg {
+    let size = (place.bytes_max > 0).then_some(Size::Bytes(place.bytes_max));
+    let priority = (place.priority != 0).then_some(place.priority);
+    SwapArg { path: OsStr::from_bytes(place.path.as_bytes()).into(), size, priority }
+}
+
 impl SharedPage {
     /// What went where, and what is there of the processes that go on.
     pub fn places(&self, living: &[Report]) -> io::Result<Vec<Place>> {
@@ -100,7 +114,9 @@ impl SharedPage {
         self.read_spill(&mut totals, offset_of!(Spill, totals))?;
         let here = self.here(living)?;
         let mut places = Vec::new();
-        for (spot, SwapPlace { path, priority, .. }) in known(self)? {
+        for (spot, place) in known(self)? {
+            let added = (spot > PLACES).then(|| asked(&place));
+            let SwapPlace { path, priority, .. } = place;
             let total = Fields(&totals[spot * size_of::<Total>()..][..size_of::<Total>()]);
             let (pages, stand) = here[spot];
             let stand = if stand == stand::NONE { total.u64(offset_of!(Total, stand)) as u32 } else { stand };
@@ -113,6 +129,7 @@ impl SharedPage {
                 written_bytes: total.u64(offset_of!(Total, written)),
                 read_bytes: total.u64(offset_of!(Total, read)),
                 state: word_of(stand),
+                added,
             };
             // Nobody had to go beside the others.
             if spot != 0 || place.size_bytes > 0 {

@@ -111,6 +111,8 @@ pub struct Report {
     pub copying_faults: Option<u32>,
     /// See there.
     pub borrowed_bytes: u64,
+    /// Whoever is a child of it was made by it.
+    pub adopts_nobody: bool,
     /// A thread of it waits for the process's turn, which it has not before then.
     pub is_held: bool,
     /// See there; on the monotonic clock.
@@ -604,6 +606,7 @@ fn report(place: usize, fields: &Fields<'_>) -> Report {
         limit_bytes: fields.u64(offset_of!(Process, limit_bytes)),
         held_until_ns: fields.u64(offset_of!(Process, held_until_ns)),
         is_held: fields.u32(offset_of!(Process, is_held)) != 0,
+        adopts_nobody: fields.u32(offset_of!(Process, adopts_nobody)) != 0,
         is_over: fields.u32(offset_of!(Process, is_over)) != 0,
         name: String::from_utf8_lossy(name).into_owned(),
         pid: fields.u32(offset_of!(Process, pid)),

@@ -20,6 +20,7 @@ use super::arg::SwapArg;
 use crate::checks::{Status, swap_place};
 use crate::human;
 use crate::run::shared_page::{Report, SharedPage};
+use crate::run::tree::descendants::is_stopped;
 use crate::stderr::say;
 use crate::stdout::print;
 use crate::top::scan;
@@ -50,13 +51,14 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     let path = CString::new(place.path.as_os_str().as_bytes()).context("a path has no NUL")?;
     let (kind, bytes_max, priority) = (place.kind, place.bytes_max, place.priority);
     let given = Given::new(pid, &Order::Add(SwapPlace { kind, path, bytes_max, priority, limit: None }))?;
-    let processes = given.followed()?;
+    let Followed { processes, stopped } = given.followed(false)?;
     let refused = given.refused_by(&processes);
     ensure!(refused == 0 || refused < processes.len(), "no process of the run can use {shown}");
     if refused > 0 {
         say!("overspill: note: {refused} of {} processes cannot use {shown}", processes.len());
     }
-    print(&format!("{shown}: pages of {} go there, too, from now on\n", given.run))?;
+    let when = if stopped == 0 || stopped < processes.len() { "from now on" } else { "once it goes on" };
+    print(&format!("{shown}: pages of {} go there, too, {when}\n", given.run))?;
     Ok(0)
 }
 
@@ -69,7 +71,8 @@ pub fn drain(pid: Option<u32>, path: &Path) -> Result<u8> {
     let shown = path.display();
     let name = CString::new(path.as_os_str().as_bytes()).context("a path has no NUL")?;
     let given = Given::new(pid, &Order::Drain(name))?;
-    let processes = given.followed()?;
+    // Nothing has left where nobody could follow: that is waited for.
+    let Followed { processes, .. } = given.followed(true)?;
     let refused = given.refused_by(&processes);
     ensure!(
         refused == 0 || refused < processes.len(),
@@ -109,6 +112,21 @@ fn name_of(path: &Path) -> PathBuf {
     fs::canonicalize(path).or_else(in_directory).unwrap_or_else(|_| path.to_owned())
 }
 
+/// Who has heard of an order.
+struct Followed {
+    processes: Vec<Report>,
+    /// So many of them have not, as they are stopped.
+    stopped: usize,
+}
+
+fn told_of_stopped(first: &Report, count: usize) -> String {
+    let (pid, name) = (first.pid, human::one_line(&first.name));
+    match count {
+        1 => format!("process {pid} ({name}) is stopped: it follows when it goes on (kill -CONT {pid})"),
+        _ => format!("{count} processes, as {pid} ({name}), are stopped: they follow when they go on"),
+    }
+}
+
 /// An order that was given.
 struct Given {
     /// Which run: `sort -S 2G (pid 7)`.
@@ -141,19 +159,34 @@ impl Given {
         Ok(reports)
     }
 
-    /// Waits until all of them have followed.
-    fn followed(&self) -> Result<Vec<Report>> {
-        let until = Instant::now() + PATIENCE;
+    /// Waits until all of them have followed. Those that are stopped, as by `--on-full stop` or Ctrl-Z, follow
+    /// when they go on: that is said, and not waited for but if it `waits`.
+    ///
+    /// *The story:* swap was full and the program stopped. Whoever gave it another place was told after 10 s
+    /// that it does not answer, and it followed as soon as it went on.
+    fn followed(&self, waits: bool) -> Result<Followed> {
+        let (mut until, mut is_told) = (Instant::now() + PATIENCE, false);
         loop {
             let processes = self.processes()?;
-            let is_late = |process: &&Report| process.orders_followed <= self.index;
-            match processes.iter().find(is_late) {
-                None => return Ok(processes),
-                Some(late) if Instant::now() >= until => {
-                    bail!("process {} ({}) does not answer", late.pid, late.name)
+            let late: Vec<&Report> =
+                processes.iter().filter(|process| process.orders_followed <= self.index).collect();
+            let Some(awake) = late.iter().find(|process| !is_stopped(process.pid)) else {
+                let stopped = late.len();
+                if let (Some(first), false) = (late.first(), is_told) {
+                    say!("overspill: note: {}", told_of_stopped(first, stopped));
+                    is_told = true;
                 }
-                Some(_) => std::thread::sleep(LOOK),
+                if stopped == 0 || !waits {
+                    return Ok(Followed { processes, stopped });
+                }
+                until = Instant::now() + PATIENCE;
+                std::thread::sleep(LOOK);
+                continue;
+            };
+            if Instant::now() >= until {
+                bail!("process {} ({}) does not answer", awake.pid, awake.name);
             }
+            std::thread::sleep(LOOK);
         }
     }
 

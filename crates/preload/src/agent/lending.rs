@@ -12,7 +12,7 @@ use overspill_sys::{PAGE_SIZE, mem};
 use super::Agent;
 use super::churn::Sight;
 use super::copies::Copies;
-use crate::fork;
+use crate::{filters, fork};
 
 /// Whoever has just forked lends all it has for so long, whatever the launcher knows of the child.
 const NEW_NS: u64 = 300_000_000;
@@ -104,6 +104,9 @@ impl Agent {
         let sight = Sight { now, faults: mem::minor_faults(), held, pages };
         let faults = self.churn.look(sight, now >= self.counts_from && self.purse.shares_much());
         self.process.copying_faults.store(told_faults(faults), Ordering::Release);
+        // Behind a filter of the program's no call is made that the program might not make.
+        let adopts_nobody = !filters::is_filtered() && !mem::adopts_orphans();
+        self.process.adopts_nobody.store(u32::from(adopts_nobody), Ordering::Release);
         // What a child copies is counted by all of its faults: too little of that is an excess.
         self.purse.borrow(self.borrowing.look(self.process, held, pages, sight.faults));
         let told = Loan::of(self.process.lent.load(Ordering::Acquire));

@@ -161,6 +161,8 @@ pub struct Report {
     pub strict_refused: Option<String>,
     /// There may have been processes that could not be looked at.
     pub overlooked: bool,
+    /// Much came and went between two looks: more may have been held than was seen
+    pub looked_late: bool,
     /// The most anonymous memory that a process held.
     pub resident_peak_bytes: u64,
     /// The mean of what that process held over its life.
@@ -287,6 +289,7 @@ impl Report {
             strict: args.tuning.strict,
             strict_refused: refused(&run, &records),
             overlooked: run.watched.overlooks,
+            looked_late: run.watched.looks_late,
             tree_mean_bytes: census.tree_mean_bytes(),
             tree_peak_bytes: census.tree_peak_bytes,
             tree_peak_beside_bytes: census.tree_peak_beside_bytes,
@@ -553,6 +556,7 @@ mod tests {
             orphans: Default::default(),
             refused: None,
             overlooks: false,
+            looks_late: false,
             group: Default::default(),
             places: vec![],
         };

@@ -8,6 +8,7 @@ use super::verdict::{BOUND_BYTES, BOUND_BYTES_EACH, peak};
 use crate::args::Tuning;
 use crate::human;
 use crate::run::launch::room::area_bytes;
+use crate::run::places::Place;
 use crate::run::tree::filled;
 use crate::size::{BUDGET_BYTES_MIN, Size, shortest};
 use crate::swap::arg::SwapArg;
@@ -93,6 +94,27 @@ pub fn run_line(report: &Report, tuning: &Tuning, ram_bytes: u64) -> String {
     words.extend(tuning.to_args());
     words.push("--".into());
     human::command(&words) + " " + &report.command_line
+}
+
+/// With the places that `swap add` gave the run, and that it has still: the next one begins with them.
+///
+/// *The story:* swap was full and the program stopped, until it was given another place. What was proposed
+/// was the command from before.
+pub fn with_added(report: &Report, tuning: &Tuning) -> Tuning {
+    let mut tuning = tuning.clone();
+    let has_gone = |place: &&Place| ["drained", "draining", "failed"].contains(&place.state);
+    let is_named = |asked: &[SwapArg], added: &SwapArg| asked.iter().any(|other| other.path == added.path);
+    for place in report.places.iter().filter(|place| !has_gone(place)) {
+        let Some(added) = &place.added else { continue };
+        if let (true, Some(first)) = (tuning.swap.is_empty(), report.places.first()) {
+            // Where nobody names a place there is one all the same.
+            tuning.swap.push(SwapArg::plain(first.path.clone().into()));
+        }
+        if !is_named(&tuning.swap, added) {
+            tuning.swap.push(added.clone());
+        }
+    }
+    tuning
 }
 
 /// No more than the memory cgroup around the run bears, if that is more than the run had: a run may hold
@@ -300,6 +322,34 @@ mod tests {
         };
         let next = judge(&Report { stalled_share: 0.2, ..report() }, &tuning).next;
         assert_eq!(next, "overspill run --ram 361M '--swap=/mnt/fast disk' --no-uring -- sort -S 2G");
+    }
+
+    /// See [`with_added`].
+    #[test]
+    fn places_that_were_added_stay() {
+        let place = |path: &str, state, added: Option<&str>| Place {
+            path: path.into(),
+            state,
+            added: added.map(|word| SwapArg::parse(word.into()).unwrap()),
+            ..Place::default()
+        };
+        let next = |swap: Vec<SwapArg>, change: fn(&mut Report)| {
+            let added = [
+                place("/a", "open", None),
+                place("/b", "open", Some("/b:64M:prio=2")),
+                place("/c", "drained", Some("/c")),
+            ];
+            let mut report =
+                Report { places: added.into(), needed_bytes: 300 << 20, stalled_share: 0.2, ..report() };
+            change(&mut report);
+            judge(&report, &Tuning { swap, swap_max: Some(Size::Bytes(16 << 20)), ..Tuning::default() }).next
+        };
+        let full = |report: &mut Report| (report.swap_full, report.swap_max_bytes) = (true, Some(16 << 20));
+        for swap in [vec![SwapArg::plain("/a".into())], vec![]] {
+            let (full, slow) = (next(swap.clone(), full), next(swap, |_| ()));
+            assert!(full.contains("--swap=/a --swap=/b:64M:prio=2 --swap-max=302M"), "{full}");
+            assert!(slow.contains("--swap=/a --swap=/b:64M:prio=2 --swap-max=16M"), "{slow}");
+        }
     }
 
     /// See [`run_line`].

@@ -81,8 +81,9 @@ fn ram(report: &Report) -> String {
         return format!("limit {limit}, peak {}, mean {}", human::bytes(peak), human::bytes(mean));
     }
     let count = human::count(report.programs_total);
+    let least = if report.looked_late { "at least " } else { "" };
     format!(
-        "limit {limit}, peak {} (the largest of {count} programs {}), mean {}",
+        "limit {limit}, peak {least}{} (the largest of {count} programs {}), mean {}",
         human::bytes(report.tree_peak_bytes),
         human::bytes(largest(report)),
         human::bytes(report.tree_mean_bytes)

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::ending::{by_kernel, killed};
-use super::proposal::{is_upper_bound, more_swap, needed, needed_most, rounded, run_line};
+use super::proposal::{is_upper_bound, more_swap, needed, needed_most, rounded, run_line, with_added};
 use crate::args::Tuning;
 use crate::human;
 use crate::run::tree::filled;
@@ -49,6 +49,7 @@ pub struct Verdict {
 
 /// Judges a report that is complete but for its verdict.
 pub fn judge(report: &Report, tuning: &Tuning) -> Verdict {
+    let tuning = &with_added(report, tuning);
     let and_ended = |verdict: Verdict| match by_kernel(report) {
         Some(how) => Verdict { text: format!("{}; {how}", verdict.text), ..verdict },
         None => verdict,
@@ -95,13 +96,17 @@ fn lost(report: &Report, tuning: &Tuning) -> Option<Verdict> {
 
 /// Swap was full: what was held then is above the budget, or not.
 ///
-/// *The story:* "went on above the budget, to 63.2 MiB" was told of a run in 64.
+/// *The story:* "went on above the budget, to 63.2 MiB" was told of a run in 64. *The other story:* so it was
+/// of one that `--on-full stop` had kept at 64.3, less than agents may have for their books.
 fn full(report: &Report, tuning: &Tuning) -> String {
     let (full, peak) = (was_full(report), peak(report, tuning));
     let held = human::bytes(peak);
-    match peak > report.ram_bytes {
-        true => format!("{full}; went on above the budget, to {held}"),
-        false => format!("{full}; stayed within the budget, with {held} at most"),
+    match () {
+        () if peak <= report.ram_bytes => format!("{full}; stayed within the budget, with {held} at most"),
+        () if !Bounds::of(report, tuning).are_passed(report, tuning) => {
+            format!("{full}; stayed within what the budget allows, with {held} at most")
+        }
+        () => format!("{full}; went on above the budget, to {held}"),
     }
 }
 
@@ -132,24 +137,42 @@ fn beside(report: &Report, tuning: &Tuning) -> u64 {
     if tuning.per_process { 0 } else { report.tree_peak_beside_bytes }
 }
 
+/// What may be held above the budget.
+struct Bounds {
+    /// By whoever need not page.
+    allowed: u64,
+    /// By all that the run had.
+    most: u64,
+}
+
+impl Bounds {
+    fn of(report: &Report, tuning: &Tuning) -> Bounds {
+        let ram = report.ram_bytes;
+        // A pager holds its budget but for its books and the time that it takes; what it need not page
+        // may not pass it at all.
+        let allowed = ram.saturating_add(ram / BOOKS_SHARE);
+        let programs = if tuning.per_process { 1 } else { report.programs_at_once };
+        let pages =
+            report.is_paged() || report.files_unseen_peak_bytes > 0 || report.programs_of_other_runs > 0;
+        Bounds { allowed, most: if pages { bound_bytes(ram, programs) } else { allowed } }
+    }
+
+    /// Also where it was above when fewer programs were there than ever were.
+    fn are_passed(&self, report: &Report, tuning: &Tuning) -> bool {
+        let is_beside = || beside(report, tuning) > bound_bytes(report.ram_bytes, 0);
+        peak(report, tuning) > self.most || (self.most > self.allowed && is_beside())
+    }
+}
+
 /// More was held than was allowed. How it got on is told beside that, and what is proposed is what it needs.
 ///
 /// *The story:* a pool of four processes thrashed in 200M and came to 220.7 MiB. That was all that was told,
 /// and 221M proposed, where it thrashed more; then 257M.
 fn excess(report: &Report, tuning: &Tuning) -> Option<Verdict> {
     let paged = report.is_paged();
-    let ram = report.ram_bytes;
-    // A pager holds its budget but for its books and the time that it takes; what it need not page
-    // may not pass it at all.
-    let allowed = ram.saturating_add(ram / BOOKS_SHARE);
-    let programs = if tuning.per_process { 1 } else { report.programs_at_once };
-    let bound = match paged || report.files_unseen_peak_bytes > 0 || report.programs_of_other_runs > 0 {
-        true => bound_bytes(ram, programs),
-        false => allowed,
-    };
+    let bounds = Bounds::of(report, tuning);
+    let (bound, is_above) = (bounds.most, bounds.are_passed(report, tuning));
     let peak = peak(report, tuning);
-    // What was above it when fewer programs were there than ever were.
-    let is_above = peak > bound || (bound > allowed && beside(report, tuning) > bound_bytes(ram, 0));
     // Less than was held would not do.
     let most = if is_above { peak } else { report.unseen_peak_bytes };
     let pace = Pace::of(report, tuning).map(|pace| Pace { enough: pace.enough.max(rounded(most)), ..pace });
@@ -384,7 +407,7 @@ fn is_brief(report: &Report) -> bool {
     let at_once = report.brief_programs.min(report.programs_at_once);
     let matter = each * at_once > report.tree_peak_bytes / BRIEF_SHARE;
     let are_brief = report.brief_programs * 2 > report.programs_total && matter;
-    report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
+    report.looked_late || report.programs_total > 1 && (report.wall_seconds < BRIEF_SECONDS || are_brief)
 }
 
 #[cfg(test)]

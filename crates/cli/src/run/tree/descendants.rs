@@ -544,6 +544,11 @@ pub fn is_put_off(pid: u32) -> bool {
     words_of(&stat).next().is_some_and(|state| ["T", "t", "D"].contains(&state))
 }
 
+/// Is it stopped, by a signal?
+pub fn is_stopped(pid: u32) -> bool {
+    words_of(&read(pid, "stat").unwrap_or_default()).next() == Some("T")
+}
+
 /// When a process began, in ticks of the machine; `None`: it has ended.
 pub fn began(pid: u32) -> io::Result<Option<u64>> {
     let stat = of_living(pid, read(pid, "stat"))?;

@@ -5,7 +5,7 @@
 //!
 //! It reads nothing itself and has no clock: whoever feeds it does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::descendants::{Look, of_pid};
 
@@ -13,6 +13,8 @@ use super::descendants::{Look, of_pid};
 #[derive(Default)]
 pub struct Kin {
     makers: BTreeMap<u32, u32>,
+    /// Those of which it is known that they have made all of their children.
+    only_makers: BTreeSet<u32>,
 }
 
 impl Kin {
@@ -31,6 +33,16 @@ impl Kin {
             }
         }
         self.makers = kept;
+    }
+
+    /// What agents tell: orphans do not become the children of these.
+    pub fn tell(&mut self, only_makers: impl Iterator<Item = u32>) {
+        self.only_makers = only_makers.collect();
+    }
+
+    /// Has it made its children, and adopted none?
+    pub fn has_made_its_children(&self, pid: u32) -> bool {
+        self.only_makers.contains(&pid)
     }
 
     /// A process's parent; where that has ended, the nearest ancestor that lives and surely runs what it runs,

@@ -94,6 +94,9 @@ impl Families {
             }
         }
         self.loans = loans;
+        let is_its = |report: &&Report| of_pid(looks, report.pid).is_some_and(|look| report.is_of(look));
+        let only_makers = managed.iter().filter(|report| report.adopts_nobody).filter(is_its);
+        self.kin.tell(only_makers.map(|report| report.pid));
     }
 
     /// Takes back of loans what their parents have not any more, and gives anew what faults were

@@ -47,6 +47,11 @@ const PAUSE_FACTOR: u32 = 300;
 /// *The story:* a static program that lived for 100 ms was seen once, in its last instant, when
 /// nobody could ask for its file any more, and the run was said to fit.
 const PAUSE_FACTOR_UNSETTLED: u32 = 30;
+/// Looks that are so far apart are late, where so many have come in between that hold more than this share
+/// of the budget: others may have come and gone.
+const LATE: Duration = Duration::from_millis(250);
+const LATE_PROGRAMS: usize = 16;
+const LATE_SHARE: u64 = 8;
 /// Who ends within so long after the command has not gone on: it was looked at so often.
 const AFTER: Duration = Duration::from_millis(100);
 const AFTER_PAUSE: Duration = Duration::from_millis(5);
@@ -61,6 +66,8 @@ pub struct Watched {
     pub refused: Option<String>,
     /// There may have been processes that could not be looked at.
     pub overlooks: bool,
+    /// Much came and went between two looks.
+    pub looks_late: bool,
     /// What its memory cgroup gives, and whom the kernel has ended in it.
     pub group: group::Told,
     /// What went where.
@@ -145,6 +152,9 @@ struct Watcher {
     families: Families,
     needs: Needs,
     began: Instant,
+    /// When it last looked; and whether that was too late once.
+    looked: Option<Instant>,
+    looks_late: bool,
 }
 
 impl Watcher {
@@ -176,6 +186,8 @@ impl Watcher {
             families: Families::new(options.ram_bytes),
             needs: Needs::default(),
             began: Instant::now(),
+            looked: None,
+            looks_late: false,
         }
     }
 
@@ -195,7 +207,8 @@ impl Watcher {
         }
         let (overlooks, orphans) = (self.descendants.overlooks(), self.descendants.used_at_end());
         let (group, places) = (self.group.told(), self.page.places_now());
-        Watched { census: self.census, orphans, refused: self.refused, overlooks, group, places }
+        let (refused, looks_late) = (self.refused, self.looks_late);
+        Watched { census: self.census, orphans, refused, overlooks, looks_late, group, places }
     }
 
     /// Gives those a moment that end because the command has. It is short where nobody is left.
@@ -228,6 +241,7 @@ impl Watcher {
 
     fn look(&mut self, is_over: bool) {
         self.note_starter();
+        let pause = self.looked.replace(Instant::now()).map_or(Duration::ZERO, |looked| looked.elapsed());
         let looks = self.descendants.look();
         if self.options.manages_files {
             self.filled.note(&self.page.reports().unwrap_or_default());
@@ -257,6 +271,9 @@ impl Watcher {
         }
         self.unmapped.look(&looks, &self.mapped(&looks));
         let sightings = self.sightings(looks.iter());
+        let new = sightings.iter().filter(|sighting| !self.census.knows(sighting.look.pid));
+        let own = new.map(|sighting| sighting.look.anon_bytes.saturating_sub(sighting.doubly_bytes));
+        self.looks_late |= is_late(pause, own, self.options.ram_bytes);
         for pid in self.census.look(&sightings, self.began.elapsed().as_nanos() as u64) {
             let objection = objection(pid, &self.agent, &self.page.mark()).or_else(|| self.no_place());
             self.census.describe(pid, name(pid), objection);
@@ -420,7 +437,35 @@ fn shared_bytes(sightings: &[Sighting]) -> u64 {
     sightings.iter().filter(|sighting| !sighting.look.is_guest).map(|sighting| sighting.shmem_bytes).sum()
 }
 
+/// Was so much new after a pause that nobody knows what was held meanwhile? What they hold by themselves
+/// tells that.
+///
+/// *The story:* beside a hundred programs that wanted a processor there were five looks in 16 s. 450 copies
+/// came and went, 275 MiB were the most that was seen, and 493 were held.
+fn is_late(pause: Duration, new: impl Iterator<Item = u64>, ram_bytes: u64) -> bool {
+    let (count, bytes) = new.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
+    pause > LATE && count >= LATE_PROGRAMS && bytes > ram_bytes / LATE_SHARE
+}
+
 /// `bytes` of `all`, of which there are no more than `most`.
 fn part_of(bytes: u64, most: u64, all: u64) -> u64 {
     if all <= most { bytes } else { (u128::from(bytes) * u128::from(most) / u128::from(all)) as u64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// See [`is_late`].
+    #[test]
+    fn looks_are_late_where_much_came_between_two() {
+        const MIB: u64 = 1 << 20;
+        let of = |ms, count, mib: u64| {
+            is_late(Duration::from_millis(ms), (0..count).map(|_| mib * MIB), 200 * MIB)
+        };
+        assert!(of(300, 20, 3));
+        assert!(!of(60, 20, 3), "that is as often as it looks");
+        assert!(!of(300, 20, 1), "they hold little");
+        assert!(!of(300, 3, 100), "a few tell what they held themselves");
+    }
 }

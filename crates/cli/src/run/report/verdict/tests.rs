@@ -100,6 +100,22 @@ fn what_could_not_be_looked_at_is_a_doubt() {
     assert!(verdict.text.contains("not every process could be looked at"), "{verdict:?}");
 }
 
+/// See `looked_late`.
+#[test]
+fn what_looks_came_too_late_for_is_told_as_the_least() {
+    let late = |paged: bool| {
+        judged(|report| {
+            (report.looked_late, report.wall_seconds, report.stalled_share) = (true, 16.0, 0.2);
+            if !paged {
+                report.vmstat.clear();
+            }
+        })
+        .text
+    };
+    assert!(late(true).contains("; at least "), "{}", late(true));
+    assert!(late(false).starts_with("fits: at most ") && !late(false).contains("never"), "{}", late(false));
+}
+
 /// *The story:* an excess was only told where nothing had been paged out: make -j4 held 607 MiB
 /// of 150 and "worked".
 #[test]
@@ -291,6 +307,10 @@ fn who_stayed_within_was_not_above() {
         |peak: u64| judged(|report| (report.swap_full, report.tree_peak_bytes) = (true, peak << 20)).text;
     assert_eq!(of(99), "swap was full at 300.0 MiB; stayed within the budget, with 99.0 MiB at most");
     assert_eq!(of(140), "swap was full at 300.0 MiB; went on above the budget, to 140.0 MiB");
+    assert_eq!(
+        of(101),
+        "swap was full at 300.0 MiB; stayed within what the budget allows, with 101.0 MiB at most"
+    );
 }
 
 /// See [`doubt`].

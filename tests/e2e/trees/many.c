@@ -1,29 +1,53 @@
-// many COPIES AT_A_TIME MIB MS: forks so many copies, so many at a time, which each fill so much and stay a while.
+// many COPIES AT_A_TIME MIB MS: forks so many copies, so many at a time. Each fills so many MiB of its own
+// with noise, stays for so many milliseconds, and finds what it has stored.
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+static uint64_t noise(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static int copy(size_t mib, useconds_t milliseconds) {
+    size_t words = (mib << 20) / sizeof(uint64_t);
+    uint64_t first = (uint64_t)getpid() << 32 | 1, state = first;
+    uint64_t *memory =
+        mmap(NULL, mib << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return 1;
+    for (size_t word = 0; word < words; word++)
+        memory[word] = noise(&state);
+    usleep(milliseconds * 1000);
+    state = first;
+    for (size_t word = 0; word < words; word++)
+        if (memory[word] != noise(&state))
+            return 1;
+    return 0;
+}
+
 int main(int argc, char **argv) {
-  int n = atoi(argv[1]), at = atoi(argv[2]), mib = atoi(argv[3]), ms = atoi(argv[4]);
-  int live = 0;
-  for (int i = 0; i < n; i++) {
-    if (live == at) { wait(0); live--; }
-    pid_t p = fork();
-    if (p < 0) { perror("fork"); return 1; }
-    if (!p) {
-      size_t len = (size_t)mib << 20;
-      char *m = mmap(0, len, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0);
-      for (size_t k = 0; k < len; k += 4096) *(unsigned long *)(m + k) = k + getpid() * 2654435761ul, memset(m + k + 8, (int)(k>>12)+getpid(), 2000);
-      usleep(ms * 1000);
-      for (size_t k = 0; k < len; k += 4096) if (*(unsigned long *)(m + k) != k + getpid() * 2654435761ul) abort();
-      _exit(0);
+    if (argc != 5)
+        return 2;
+    int copies = atoi(argv[1]), at_a_time = atoi(argv[2]);
+    int failed = 0, status;
+    for (int made = 0; made < copies; made++) {
+        if (made >= at_a_time && wait(&status) > 0)
+            failed |= status;
+        pid_t child = fork();
+        if (child < 0) {
+            perror("fork");
+            return 1;
+        }
+        if (child == 0)
+            _exit(copy(atoi(argv[3]), atoi(argv[4])));
     }
-    live++;
-  }
-  int bad = 0, st;
-  while (wait(&st) > 0) bad |= st;
-  printf("bad %d\n", bad);
-  return bad != 0;
+    while (wait(&status) > 0)
+        failed |= status;
+    return failed != 0;
 }

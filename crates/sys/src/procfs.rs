@@ -712,7 +712,7 @@ mod tests {
         assert_eq!(last_number(b"23456\t57\t1"), Some(1));
         assert_eq!(last_number(b"7"), Some(7));
         assert_eq!((last_number(b""), last_number(b"1 x")), (None, None));
-        assert_eq!(innermost_id(std::process::id()), Some(std::process::id()));
+        assert_eq!(innermost_id(std::process::id()), Ok(Some(std::process::id())));
     }
 
     #[test]

@@ -83,6 +83,9 @@ pub fn tests() -> Vec<Test> {
         Test::new("citizens::few-descriptors-of-a-user", |context| {
             few_descriptors(context, "65534", &["10", "hard"])
         }),
+        Test::new("citizens::few-descriptors-exit", |context| {
+            lowered(context, "65534", &["16", "hard", "exit"])?.succeeded()?.paged().map(drop)
+        }),
         Test::new("citizens::few-descriptors-for-now", |context| {
             few_descriptors(context, "0", &["0", "soft", "fork"])
         }),
@@ -240,12 +243,17 @@ fn forks_without_descriptors(context: &Context) -> Outcome {
 
 /// *The stories:* a program lowers its limit on descriptors, as sandboxes and daemons do. The list of its
 /// threads could not be opened: nothing new was managed (205 MiB of 64), and a robust lock's page went out,
-/// so that nobody heard of its owner's end. Children of fork had no limit.
+/// so that nobody heard of its owner's end. Children of fork had no limit. A child that ended by exit(2)
+/// stayed, and its parent waited for ever.
 fn few_descriptors(context: &Context, user: &str, arguments: &[&str]) -> Outcome<Verdict> {
+    lowered(context, user, arguments)?.succeeded()?.paged()?.within_budget()
+}
+
+fn lowered(context: &Context, user: &str, arguments: &[&str]) -> Outcome<Finished> {
     let program = packages::compile(context, "lowered", LOWERED, &["-pthread"])?;
     let launch = Launch::new(context, format!("citizens-lowered-{user}-{}", arguments.join("-")), "setpriv");
     let launch = launch.args(["--reuid", user, "--clear-groups"]).args([&program]).args(arguments);
-    launch.ram(64 * MIB).timeout(120).run()?.succeeded()?.paged()?.within_budget()
+    launch.ram(64 * MIB).timeout(120).run()
 }
 
 /// *The story:* a program with an mmap of its own that goes by libc's `syscall`: the agent's `syscall` called

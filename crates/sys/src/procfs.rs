@@ -394,24 +394,47 @@ impl Tasks {
     /// outside: no list of robust locks was found, and nobody was told of a lock whose owner had ended
     /// (`citizens::proc-of-outside`).
     pub fn for_each_id(&self, mut visit: impl FnMut(ThreadId)) -> Result<(), Errno> {
-        file::rewind(&self.directory)?;
         let is_same = process_id_in_proc()? == mem::process_id();
+        let mut all = Ok(());
+        self.for_each_number(|in_proc| match ThreadId::find(in_proc, is_same) {
+            Ok(Some(thread)) => visit(thread),
+            Ok(None) => {}
+            Err(errno) => all = Err(errno),
+        })?;
+        all
+    }
+
+    /// With the number of each that paths want: nothing is opened for that.
+    pub fn for_each_number(&self, mut visit: impl FnMut(u32)) -> Result<(), Errno> {
+        file::rewind(&self.directory)?;
         for_each_entry(&self.directory, |name| {
-            let Some((number, [])) = take_number(name, 10) else { return };
-            let in_proc = number as u32;
-            let tid = if is_same { Some(in_proc) } else { innermost_id(in_proc) };
-            if let Some(tid) = tid {
-                visit(ThreadId { tid, in_proc });
+            if let Some((number, [])) = take_number(name, 10) {
+                visit(number as u32);
             }
         })
     }
 }
 
+impl ThreadId {
+    /// Of a thread of this process, by the number that paths want. None: it has ended.
+    pub fn of(in_proc: u32) -> Result<Option<ThreadId>, Errno> {
+        ThreadId::find(in_proc, process_id_in_proc()? == mem::process_id())
+    }
+
+    fn find(in_proc: u32, is_same: bool) -> Result<Option<ThreadId>, Errno> {
+        let tid = if is_same { Some(in_proc) } else { innermost_id(in_proc)? };
+        Ok(tid.map(|tid| ThreadId { tid, in_proc }))
+    }
+}
+
 /// The number that a thread has in its own pid namespace. None: it has ended.
-fn innermost_id(in_proc: u32) -> Option<u32> {
+fn innermost_id(in_proc: u32) -> Result<Option<u32>, Errno> {
     let mut path = [0; TASK_PATH_BYTES];
-    let status = Fields::read(task_path(in_proc, b"/status", &mut path)).ok()?;
-    last_number(status.text("NSpid")?)
+    match Fields::read(task_path(in_proc, b"/status", &mut path)) {
+        Ok(status) => Ok(status.text("NSpid").and_then(last_number)),
+        Err(Errno::NOENT | Errno::SRCH) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Of a list with blanks between: namespaces stand from the outermost to the innermost.
@@ -689,7 +712,7 @@ mod tests {
         assert_eq!(last_number(b"23456\t57\t1"), Some(1));
         assert_eq!(last_number(b"7"), Some(7));
         assert_eq!((last_number(b""), last_number(b"1 x")), (None, None));
-        assert_eq!(innermost_id(std::process::id()), Some(std::process::id()));
+        assert_eq!(innermost_id(std::process::id()), Ok(Some(std::process::id())));
     }
 
     #[test]

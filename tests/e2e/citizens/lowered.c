@@ -1,5 +1,6 @@
-// What a program does that lowers its limit on descriptors when its memory is managed: to the first argument, the
-// hard one, too, if the second is `hard`. With a third it forks.
+// What a program does that lowers its limit on descriptors when its memory is managed: to the first
+// argument, the hard one, too, if the second is `hard`. With a third it forks; if that is `exit` the
+// child ends by exit(2).
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -79,7 +81,9 @@ int main(int count, char **words) {
     pid_t child = count > 3 ? fork() : 0;
     if (count > 3 && !child) {
         unsigned char *own = made(len);
-        _exit(differ(memory, len) || differ(after, 2 * len) || differ(own, len));
+        int wrong = differ(memory, len) || differ(after, 2 * len) || differ(own, len);
+        if (!strcmp(words[3], "exit")) syscall(SYS_exit, wrong);
+        _exit(wrong);
     }
     int status;
     if (child && (waitpid(child, &status, 0) != child || status)) return 7;

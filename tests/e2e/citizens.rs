@@ -453,7 +453,7 @@ fn hidden_library(context: &Context) -> Outcome {
     finished.succeeded()?;
     ensure!(!finished.stderr.contains("ld.so"), "{}", finished.complain("the loader complains"));
     reported(&finished, "the agent's library is not to be found from its root")?;
-    reported(&finished, "TMPDIR=DIR overspill run .. puts it into a directory that it sees")
+    reported(&finished, "TMPDIR=DIR overspill run .. puts it into a directory, say /var/tmp")
 }
 
 /// *The story:* without /proc everything ran without a limit, and `--strict` ended with 0.

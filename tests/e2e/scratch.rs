@@ -87,7 +87,7 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Makes both; the file is sparse. A loop device stays read-only when it was made so, whatever it is over.
+    /// Makes both; the file is sparse. A loop device that was made read-only stays so, whatever it is over.
     ///
     /// *The story:* a test made one read-only, and the next one that was given that number failed.
     pub fn new(context: &Context, name: &str, mib: u64) -> Outcome<Self> {

@@ -159,8 +159,8 @@ impl Given {
         Ok(reports)
     }
 
-    /// Waits until all of them have followed. Those that are stopped, as by `--on-full stop` or Ctrl-Z, follow
-    /// when they go on: that is said, and not waited for but if it `waits`.
+    /// Waits until all have followed. Those that are stopped, as by `--on-full stop` or Ctrl-Z, follow when
+    /// they go on: that is said, and not waited for but if it `waits`.
     ///
     /// *The story:* swap was full and the program stopped. Whoever gave it another place was told after 10 s
     /// that it does not answer, and it followed as soon as it went on.

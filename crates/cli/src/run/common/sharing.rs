@@ -195,7 +195,7 @@ impl Sharing {
 
     /// What they held when they were looked at, as it is told where nobody is walked.
     ///
-    /// *The story:* 160 copies were walked, and a third had ended meanwhile. 138 MiB were told of that moment,
+    /// *The story:* 160 copies were walked, and a third had ended by then. 138 MiB were told of that moment,
     /// and what had been seen before the walks, 218, was forgotten. Once all 201 had ended: none of 275.
     fn seen(&self, all_shmem_bytes: u64) -> Peak {
         let own: u64 = self.known.values().map(Known::own_shmem).sum();

@@ -161,7 +161,7 @@ pub struct Report {
     pub strict_refused: Option<String>,
     /// There may have been processes that could not be looked at.
     pub overlooked: bool,
-    /// Much came and went between two looks: more may have been held than was seen
+    /// Much came and went between two looks: more may have been held than was seen.
     pub looked_late: bool,
     /// The most anonymous memory that a process held.
     pub resident_peak_bytes: u64,

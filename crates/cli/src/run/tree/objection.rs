@@ -54,7 +54,8 @@ pub fn objection(pid: u32, agent: &Path, mark: &[u8]) -> Option<String> {
         && Path::new(&format!("/proc/{pid}/root/")).exists()
     {
         let text = "the agent's library is not to be found from its root (chroot, or a mount over it): \
-                    TMPDIR=DIR overspill run .. puts it into a directory that it sees, say /var/tmp";
+                    TMPDIR=DIR overspill run .. puts it into a directory, say /var/tmp, which must be DIR \
+                    there, too";
         return Some(text.into());
     }
     if let Some(reason) = filter(pid) {

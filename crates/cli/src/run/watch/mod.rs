@@ -5,6 +5,7 @@
 //! Its pauses follow from what its looks cost, so that it takes some thousandths of a processor at most.
 
 mod families;
+mod hurry;
 mod needs;
 mod shares;
 mod strict;
@@ -20,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use overspill_engine::shared::{PROCESSES, events, state};
-use overspill_sys::thread;
+use overspill_sys::{clock, thread};
 
 use crate::machine;
 use crate::run::group::{self, Group};
@@ -35,6 +36,7 @@ use crate::run::tree::objection::objection;
 use crate::run::tree::others::Others;
 use crate::run::tree::unmapped::Unmapped;
 use families::Families;
+use hurry::Hurry;
 use needs::{Known, Needs};
 use shares::Shares;
 
@@ -193,12 +195,20 @@ impl Watcher {
 
     /// Looks again and again until the run is over.
     fn watch(mut self, stopped: &AtomicBool) -> Watched {
+        let mut hurry = Hurry::default();
         while !stopped.load(Ordering::Acquire) {
-            let began = Instant::now();
+            let (began, spent_ns) = (Instant::now(), clock::thread_cpu_ns());
             self.look(false);
             status_line::answer(&self.page, self.options.ram_bytes, self.began.elapsed());
+            let (took, spent_ns) = (began.elapsed(), clock::thread_cpu_ns() - spent_ns);
             let factor = if self.census.is_unsettled() { PAUSE_FACTOR_UNSETTLED } else { PAUSE_FACTOR };
-            self.rest((began.elapsed() * factor).clamp(PAUSE_MIN, PAUSE_MAX), stopped);
+            let pause = (took * factor).clamp(PAUSE_MIN, PAUSE_MAX);
+            self.rest(pause, stopped);
+            let waited = began.elapsed().saturating_sub(pause + Duration::from_nanos(spent_ns));
+            if let Some(change) = hurry.looked(waited) {
+                // Without the right it comes late.
+                let _ = change.make();
+            }
         }
         self.let_end();
         self.look(true);

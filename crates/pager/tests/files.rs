@@ -229,9 +229,17 @@ fn nothing_is_held_for_what_lies_behind_the_end_of_a_file() {
     assert!(region[4 * MIB + 100..][..PAGE - 100].iter().all(|&byte| byte == 0));
     assert_eq!(region.prefetch(3 * MIB..6 * MIB).unwrap(), 0, "what is there was read");
     std::thread::sleep(std::time::Duration::from_millis(100));
-    // A page that is held and in no view was counted twice: its frame was free for the next read.
-    let stats = pager.stats().unwrap();
-    assert!(u64::from(stats.frames) <= stats.vmstat.file_in, "more frames than were read into: {stats:?}");
+    // A page that is held and in no view was counted twice: its frame was free for the next read. On a busy
+    // machine some of it was just going, once of hundreds of runs; what stays is wrong.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    loop {
+        let stats = pager.stats().unwrap();
+        if u64::from(stats.frames) <= stats.vmstat.file_in {
+            break;
+        }
+        assert!(std::time::Instant::now() < until, "more frames than were read into: {stats:?}");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -30,8 +30,9 @@ const WALKS_SHARE_MOST: u64 = 10;
 const WALKS_SHARE_LEAST: u64 = 100;
 /// ... but they are not put off for longer.
 const DEBT_MAX_NS: u64 = 4_000_000_000;
-/// A copy may call exec any moment until then.
-const YOUNG_NS: u64 = 100_000_000;
+/// A copy may call exec any moment until then; and who does not answer before this is about to.
+const YOUNG_NS: u64 = 15_000_000;
+const SILENT_NS: u64 = 100_000_000;
 /// What an agent tells of its loan is not doubted for so long after a walk.
 const FRESH_NS: u64 = 1_000_000_000;
 /// A likely peak is as right as the figure that a walk is held against: this share beside it. It is not
@@ -301,7 +302,7 @@ impl Sharing {
                 continue;
             }
             let answer = walker.walk(look);
-            known.is_silent = answer.is_none();
+            known.is_silent = answer.is_none() && known.walked_ns - known.first_ns >= SILENT_NS;
             let held = known.held();
             known.left_bytes = answer.map_or(0, |walked| walked.left_bytes);
             known.walked = answer.map(|walked| Walked { doubly: walked.doubly.within(held), ..walked });
@@ -710,7 +711,7 @@ mod tests {
         let mut tree = Tree::of(&[(5, 40), (6, 50)]);
         let looks = |mib| [process(5, 1, PYTHON, 80), process(6, 5, PYTHON, mib)];
         tree.look(0, &looks(80)[..1]);
-        for (now, mib, own) in [(10, 80, 0), (20, 95, 15), (30, 20, 0), (40, 95, 75)] {
+        for (now, mib, own) in [(10, 80, 0), (14, 95, 15), (18, 20, 0), (22, 95, 75)] {
             tree.look(now, &looks(mib));
             assert_eq!(tree.own(&looks(mib)), [80, own], "after {now} ms");
         }

@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use crate::context::Context;
 use crate::json;
@@ -127,6 +128,13 @@ fn reflinked(context: &Context) -> Outcome {
         ensure!(finished.stderr.contains(reason), "{}", finished.complain(&format!("not `{reason}`")));
     }
     std::fs::remove_file(&copy).map_err(|error| error.to_string())?;
+    // The file system gives the copy's blocks up some time later.
+    let until = Instant::now() + Duration::from_secs(20);
+    while !info(context, &area)?.0 {
+        ensure!(Instant::now() < until, "still shared after 20 s");
+        administer("sync", &["--file-system", &area.to_string_lossy()])?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
     noise(context, "areas-own").swap(&area).run()?.succeeded()?.paged().map(drop)
 }
 

@@ -115,6 +115,8 @@ pub fn taken_bytes(path: &Path) -> Outcome<u64> {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        // Whoever mounts an image is given this number next.
+        let _ = administer("blockdev", &["--setrw", &self.device]);
         // What fails here was said by the test that left it in use.
         let _ = administer("losetup", &["--detach", &self.device]);
         let _ = std::fs::remove_file(&self.image);

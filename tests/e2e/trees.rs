@@ -567,11 +567,7 @@ fn full_exceed(context: &Context) -> Outcome {
 fn full_stop(context: &Context) -> Outcome {
     let running = full(context, "stop")?.start()?;
     let pid = running.program_pid()?;
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_stopped(pid) {
-        ensure!(Instant::now() < deadline && proc::is_running(pid), "it was not stopped");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_stopped(pid)?;
     std::thread::sleep(Duration::from_millis(50));
     ensure!(is_stopped(pid), "it did not stay stopped");
     proc::kill(pid, libc::SIGCONT);
@@ -589,11 +585,7 @@ fn full_stop_given_room(context: &Context) -> Outcome {
     std::fs::create_dir_all(&room).map_err(|error| error.to_string())?;
     let running = full(context, "stop")?.start()?;
     let (run, pid) = (running.pid(), running.program_pid()?);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_stopped(pid) {
-        ensure!(Instant::now() < deadline && proc::is_running(pid), "it was not stopped");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_stopped(pid)?;
     let asked = Instant::now();
     let added = overspill(context, &["swap", "add", "--pid", &run.to_string(), &text(&room)])?;
     let (waited, said) = (asked.elapsed(), String::from_utf8_lossy(&added.stderr).into_owned());
@@ -613,6 +605,15 @@ fn full_kill(context: &Context) -> Outcome {
     let finished = full(context, "kill")?.run()?;
     finished.exited(125)?;
     ensure!(kind(finished.report()?) == "strict_ended", "{}", finished.complain(kind(finished.report()?)));
+    Ok(())
+}
+
+fn wait_until_stopped(pid: u32) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_stopped(pid) {
+        ensure!(Instant::now() < deadline && proc::is_running(pid), "it was not stopped");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use super::arg::SwapArg;
 use crate::checks::{Status, swap_place};
 use crate::human;
 use crate::run::shared_page::{Report, SharedPage};
-use crate::run::tree::descendants::is_stopped;
+use crate::run::tree::descendants;
 use crate::stderr::say;
 use crate::stdout::print;
 use crate::top::scan;
@@ -57,7 +57,7 @@ pub fn add(pid: Option<u32>, asked: &SwapArg) -> Result<u8> {
     if refused > 0 {
         say!("overspill: note: {refused} of {} processes cannot use {shown}", processes.len());
     }
-    let when = if stopped == 0 || stopped < processes.len() { "from now on" } else { "once it goes on" };
+    let when = if stopped > 0 && stopped == processes.len() { "once it goes on" } else { "from now on" };
     print(&format!("{shown}: pages of {} go there, too, {when}\n", given.run))?;
     Ok(0)
 }
@@ -119,6 +119,11 @@ struct Followed {
     stopped: usize,
 }
 
+/// By a signal.
+fn is_stopped(process: &Report) -> bool {
+    descendants::state(process.pid) == Some('T')
+}
+
 fn told_of_stopped(first: &Report, count: usize) -> String {
     let (pid, name) = (first.pid, human::one_line(&first.name));
     match count {
@@ -170,21 +175,23 @@ impl Given {
             let processes = self.processes()?;
             let late: Vec<&Report> =
                 processes.iter().filter(|process| process.orders_followed <= self.index).collect();
-            let Some(awake) = late.iter().find(|process| !is_stopped(process.pid)) else {
-                let stopped = late.len();
-                if let (Some(first), false) = (late.first(), is_told) {
-                    say!("overspill: note: {}", told_of_stopped(first, stopped));
-                    is_told = true;
+            let stopped = late.len();
+            match (late.first(), late.iter().find(|process| !is_stopped(process))) {
+                (_, Some(awake)) if Instant::now() >= until => {
+                    bail!("process {} ({}) does not answer", awake.pid, awake.name)
                 }
-                if stopped == 0 || !waits {
-                    return Ok(Followed { processes, stopped });
+                (_, Some(_)) => {}
+                (None, None) => return Ok(Followed { processes, stopped }),
+                (Some(first), None) => {
+                    if !is_told {
+                        say!("overspill: note: {}", told_of_stopped(first, stopped));
+                        is_told = true;
+                    }
+                    if !waits {
+                        return Ok(Followed { processes, stopped });
+                    }
+                    until = Instant::now() + PATIENCE;
                 }
-                until = Instant::now() + PATIENCE;
-                std::thread::sleep(LOOK);
-                continue;
-            };
-            if Instant::now() >= until {
-                bail!("process {} ({}) does not answer", awake.pid, awake.name);
             }
             std::thread::sleep(LOOK);
         }

@@ -180,7 +180,7 @@ impl Sharing {
         if !is_paid || !(self.most(now) > step || is_wanted) {
             return Peak::default();
         }
-        let seen = self.seen(walker.all_shmem_bytes());
+        let seen = self.seen(shmem_bytes, walker.all_shmem_bytes());
         let before = walker.spent_ns();
         self.walked_ns = self.walk_all(looks, walker);
         self.spent_ns = walker.spent_ns() - before;
@@ -198,10 +198,9 @@ impl Sharing {
     ///
     /// *The story:* 160 copies were walked, and a third had ended by then. 138 MiB were told of that moment,
     /// and what had been seen before the walks, 218, was forgotten. Once all 201 had ended: none of 275.
-    fn seen(&self, all_shmem_bytes: u64) -> Peak {
-        let own: u64 = self.known.values().map(Known::own_shmem).sum();
-        let shmem_bytes = own.min(all_shmem_bytes);
-        Peak { bytes: self.least() - own + shmem_bytes, shmem_bytes }
+    fn seen(&self, own_shmem_bytes: u64, all_shmem_bytes: u64) -> Peak {
+        let shmem_bytes = own_shmem_bytes.min(all_shmem_bytes);
+        Peak { bytes: self.least() - own_shmem_bytes + shmem_bytes, shmem_bytes }
     }
 
     /// Walks all, whatever it costs: something hangs on it. What has left RAM meanwhile does not count

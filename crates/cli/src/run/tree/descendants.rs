@@ -540,13 +540,12 @@ pub fn is_program(pid: u32, program_pages: u32) -> bool {
 
 /// Is it stopped, traced, or waiting for a disk, so that it does not get on for now?
 pub fn is_put_off(pid: u32) -> bool {
-    let stat = read(pid, "stat").unwrap_or_default();
-    words_of(&stat).next().is_some_and(|state| ["T", "t", "D"].contains(&state))
+    matches!(state(pid), Some('T' | 't' | 'D'))
 }
 
-/// Is it stopped, by a signal?
-pub fn is_stopped(pid: u32) -> bool {
-    words_of(&read(pid, "stat").unwrap_or_default()).next() == Some("T")
+/// The letter of its state (R, S, T, ...); `None`: it has ended.
+pub fn state(pid: u32) -> Option<char> {
+    words_of(&read(pid, "stat").ok()?).next()?.chars().next()
 }
 
 /// When a process began, in ticks of the machine; `None`: it has ended.

@@ -1,4 +1,4 @@
-//! When looks come late for want of a processor, the watcher comes before ordinary threads.
+//! Looks that come late: the watcher comes before ordinary threads then, and where much was missed says so.
 //!
 //! *The story:* agents of processes that grow come before ordinary threads. Beside hundreds of them there were
 //! five looks in 16 s: 450 copies came and went unseen, and what was free was divided among those that had
@@ -12,6 +12,12 @@ use overspill_sys::{Errno, thread};
 const LATE: Duration = Duration::from_millis(100);
 /// After so many in a row that did not, the watcher competes like others again.
 const TIMELY_MAX: u32 = 100;
+
+/// Looks that are so far apart are late, where so many have come in between that hold more than this share
+/// of the budget: others may have come and gone.
+const TOO_LATE: Duration = Duration::from_millis(250);
+const LATE_PROGRAMS: usize = 16;
+const LATE_SHARE: u64 = 8;
 
 /// How the watcher competes: with ordinary threads until it is late.
 #[derive(Debug, Default)]
@@ -59,6 +65,16 @@ impl Change {
     }
 }
 
+/// Was so much new after a pause that nobody knows what was held meanwhile? What they hold by themselves
+/// tells that.
+///
+/// *The story:* beside a hundred programs that wanted a processor there were five looks in 16 s. 450 copies
+/// came and went, 275 MiB were the most that was seen, and 493 were held.
+pub fn is_late(pause: Duration, new: impl Iterator<Item = u64>, ram_bytes: u64) -> bool {
+    let (count, bytes) = new.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
+    pause > TOO_LATE && count >= LATE_PROGRAMS && bytes > ram_bytes / LATE_SHARE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,5 +90,18 @@ mod tests {
         assert!((1..TIMELY_MAX).all(|_| hurry.looked(timely).is_none()));
         assert_eq!(hurry.looked(timely), Some(Change::Ordinary));
         assert_eq!(hurry.looked(timely), None);
+    }
+
+    /// See [`is_late`].
+    #[test]
+    fn looks_are_late_where_much_came_between_two() {
+        const MIB: u64 = 1 << 20;
+        let of = |ms, count, mib: u64| {
+            is_late(Duration::from_millis(ms), (0..count).map(|_| mib * MIB), 200 * MIB)
+        };
+        assert!(of(300, 20, 3));
+        assert!(!of(60, 20, 3), "that is as often as it looks");
+        assert!(!of(300, 20, 1), "they hold little");
+        assert!(!of(300, 3, 100), "a few tell what they held themselves");
     }
 }

@@ -36,7 +36,7 @@ use crate::run::tree::objection::objection;
 use crate::run::tree::others::Others;
 use crate::run::tree::unmapped::Unmapped;
 use families::Families;
-use hurry::Hurry;
+use hurry::{Hurry, is_late};
 use needs::{Known, Needs};
 use shares::Shares;
 
@@ -49,11 +49,6 @@ const PAUSE_FACTOR: u32 = 300;
 /// *The story:* a static program that lived for 100 ms was seen once, in its last instant, when
 /// nobody could ask for its file any more, and the run was said to fit.
 const PAUSE_FACTOR_UNSETTLED: u32 = 30;
-/// Looks that are so far apart are late, where so many have come in between that hold more than this share
-/// of the budget: others may have come and gone.
-const LATE: Duration = Duration::from_millis(250);
-const LATE_PROGRAMS: usize = 16;
-const LATE_SHARE: u64 = 8;
 /// Who ends within so long after the command has not gone on: it was looked at so often.
 const AFTER: Duration = Duration::from_millis(100);
 const AFTER_PAUSE: Duration = Duration::from_millis(5);
@@ -447,35 +442,7 @@ fn shared_bytes(sightings: &[Sighting]) -> u64 {
     sightings.iter().filter(|sighting| !sighting.look.is_guest).map(|sighting| sighting.shmem_bytes).sum()
 }
 
-/// Was so much new after a pause that nobody knows what was held meanwhile? What they hold by themselves
-/// tells that.
-///
-/// *The story:* beside a hundred programs that wanted a processor there were five looks in 16 s. 450 copies
-/// came and went, 275 MiB were the most that was seen, and 493 were held.
-fn is_late(pause: Duration, new: impl Iterator<Item = u64>, ram_bytes: u64) -> bool {
-    let (count, bytes) = new.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
-    pause > LATE && count >= LATE_PROGRAMS && bytes > ram_bytes / LATE_SHARE
-}
-
 /// `bytes` of `all`, of which there are no more than `most`.
 fn part_of(bytes: u64, most: u64, all: u64) -> u64 {
     if all <= most { bytes } else { (u128::from(bytes) * u128::from(most) / u128::from(all)) as u64 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// See [`is_late`].
-    #[test]
-    fn looks_are_late_where_much_came_between_two() {
-        const MIB: u64 = 1 << 20;
-        let of = |ms, count, mib: u64| {
-            is_late(Duration::from_millis(ms), (0..count).map(|_| mib * MIB), 200 * MIB)
-        };
-        assert!(of(300, 20, 3));
-        assert!(!of(60, 20, 3), "that is as often as it looks");
-        assert!(!of(300, 20, 1), "they hold little");
-        assert!(!of(300, 3, 100), "a few tell what they held themselves");
-    }
 }

@@ -17,29 +17,44 @@ type Call = fn(usize, usize, usize, i32, usize) -> Outcome<usize>;
 /// *The story:* the kernel tells what ends there after it has filled what memory grows by. So the pages of
 /// before were read for whoever fills it, and refused, for ever: mremap never returned, and could not be
 /// killed.
+///
+/// *Another story:* so it was where the place is right behind where memory was, since that looked like growth
+/// in place. It took threads that happen to have such places to find that.
 pub fn grows_over(context: &mut Context) -> Outcome {
-    let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     for call in [sys::mremap as Call, sys::mremap_unheard as Call] {
         for on_fault in [false, true] {
-            let memory = context.subject(SEED)?;
-            context.cool(&memory)?;
-            let place = memory.pages() / 2;
-            let moving = Memory::map(MOVED)?;
-            pattern::fill_pages(&moving, 0..moving.pages(), SEED + 1);
-            sys::mlock2(moving.base(), MOVED, on_fault)?;
-            let (old, len) = moving.forget();
-            let new = call(old, len, GROWN, fixed, memory.page(place))?;
-            ensure!(new == memory.page(place), "it is elsewhere");
-            let moved = Memory::adopt(new, GROWN);
-            check_moved(&moved, SEED + 1)?;
-            pattern::check_pages(&memory, 0..place, SEED, "before the place")?;
-            let behind = place + moved.pages()..memory.pages();
-            pattern::check_pages(&memory, behind, SEED, "behind the place")?;
-            moved.forget();
-            memory.unmap()?;
+            for is_right_behind in [false, true] {
+                grow_over(context, call, on_fault, is_right_behind)?;
+            }
         }
     }
     Ok(())
+}
+
+fn grow_over(context: &mut Context, call: Call, on_fault: bool, is_right_behind: bool) -> Outcome {
+    let memory = context.subject(SEED)?;
+    context.cool(&memory)?;
+    let place = memory.pages() / 2;
+    let before = place - if is_right_behind { MOVED / PAGE } else { 0 };
+    let moving = if is_right_behind {
+        let flags = PRIVATE | libc::MAP_FIXED;
+        Memory::adopt(sys::mmap(memory.page(before), MOVED, RW, flags, -1)?, MOVED)
+    } else {
+        Memory::map(MOVED)?
+    };
+    pattern::fill_pages(&moving, 0..moving.pages(), SEED + 1);
+    sys::mlock2(moving.base(), MOVED, on_fault)?;
+    let (old, len) = moving.forget();
+    let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let new = call(old, len, GROWN, fixed, memory.page(place))?;
+    ensure!(new == memory.page(place), "it is elsewhere");
+    let moved = Memory::adopt(new, GROWN);
+    check_moved(&moved, SEED + 1)?;
+    pattern::check_pages(&memory, 0..before, SEED, "before the place")?;
+    let behind = place + moved.pages()..memory.pages();
+    pattern::check_pages(&memory, behind, SEED, "behind the place")?;
+    moved.forget();
+    memory.unmap()
 }
 
 /// `mlock-grows-at-once`: threads have theirs moved, each again and again, some over memory of their own.

@@ -21,10 +21,24 @@ pub fn program(name: &str, package: &str) -> Outcome<PathBuf> {
 
 /// Builds a program in C.
 pub fn compile(context: &Context, name: &str, source: &str, options: &[&str]) -> Outcome<PathBuf> {
-    let gcc = program("gcc", "gcc")?;
+    compile_by(&program("gcc", "gcc")?, context, name, source, options)
+}
+
+/// Builds one that is linked with musl.
+pub fn compile_for_musl(context: &Context, name: &str, source: &str) -> Outcome<PathBuf> {
+    compile_by(&program("musl-gcc", "musl-tools")?, context, name, source, &[])
+}
+
+fn compile_by(
+    compiler: &Path,
+    context: &Context,
+    name: &str,
+    source: &str,
+    options: &[&str],
+) -> Outcome<PathBuf> {
     let [file, built] = [context.path(format!("{name}.c")), context.path(name)];
     std::fs::write(&file, source).map_err(|error| error.to_string())?;
-    let mut command = Command::new(gcc);
+    let mut command = Command::new(compiler);
     command.arg("-O1").args(options).arg("-o").arg(&built).arg(&file).arg("-lpthread");
     let output = command.output().map_err(|error| error.to_string())?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

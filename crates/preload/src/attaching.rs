@@ -19,7 +19,7 @@ use linux_raw_sys::general::{
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use crate::kept::{self, Change};
-use crate::{filters, libc, withheld};
+use crate::{filters, foreign, libc, withheld};
 
 const SHM_RND: c_int = 0o20_000;
 const SHM_REMAP: c_int = 0o40_000;
@@ -34,6 +34,7 @@ const SIZE_AT: usize = 6;
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shmat(id: c_int, address: *const c_void, flags: c_int) -> *mut c_void {
+    foreign::pass!(shmat(id, address, flags));
     let attach = |at: usize, flags: c_int| {
         // SAFETY: passed on to the caller.
         unsafe { overspill_sys::call(__NR_shmat, [id as usize, at, flags as usize, 0, 0, 0]) }

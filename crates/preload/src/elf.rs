@@ -11,6 +11,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use overspill_sys::{AddressRange, PAGE_SIZE};
 
+use crate::foreign;
+
 /// The head of the loader's list of libraries; 0 while it is not known.
 static LIBRARIES: AtomicUsize = AtomicUsize::new(0);
 
@@ -98,6 +100,15 @@ pub unsafe fn set_up(environment: *const *const c_char) {
     LIBRARIES.store(head as usize, Ordering::Release);
 }
 
+/// The same by the address of the loader's record.
+///
+/// # Safety
+/// It is that.
+pub unsafe fn set_up_by(record: usize) {
+    // SAFETY: passed on to the caller.
+    LIBRARIES.store(unsafe { (*(record as *const Debug)).map } as usize, Ordering::Release);
+}
+
 /// # Safety
 /// As for [`set_up`].
 unsafe fn list_by(environment: *const *const c_char) -> Option<*const LinkMap> {
@@ -176,9 +187,12 @@ pub fn find_next(functions: &[(&CStr, &AtomicUsize)]) {
     functions.iter().for_each(|(name, place)| place.store(next(name).unwrap_or(0), Ordering::Release));
 }
 
-/// What [`next`] gives where that library is not libc: somebody else stands before libc, behind the agent.
-pub fn next_but_libc(name: &CStr) -> Option<usize> {
+/// What [`next`] gives where that library is not glibc: somebody else stands before it, behind the agent.
+pub fn next_but_glibc(name: &CStr) -> Option<usize> {
     let next = next(name)?;
+    if !foreign::is_glibc() {
+        return Some(next);
+    }
     // SAFETY: as above.
     let libc = libraries().find(|map| unsafe { find(map, OF_LIBC) }.is_some());
     // SAFETY: as above.

@@ -36,7 +36,7 @@ use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, clock, file, overlap, th
 
 use crate::kept::{self, Change, Claim, FileId};
 use crate::undisturbed::{undisturbed, undisturbed_at_first, without_handlers};
-use crate::{filters, fork, fresh, libc};
+use crate::{filters, foreign, fork, fresh, libc};
 
 /// How long a thread waits for the agent's answer before it does without: the first one that asks
 /// waits until the agent has opened everything.
@@ -527,6 +527,7 @@ pub fn before_mremap(old: usize, old_len: usize, new_len: usize, flags: u32) -> 
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(start: *mut c_void, len: usize, prot: c_int) -> c_int {
+    foreign::pass!(mprotect(start, len, prot));
     let range = start as usize..(start as usize).saturating_add(len);
     let is_kept = kept::overlaps(&range);
     if is_kept {
@@ -637,6 +638,7 @@ fn make_all_honest(range: &AddressRange) {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock(start: *const c_void, len: usize) -> c_int {
+    foreign::pass!(mlock(start, len));
     let _ = hand_back(start as usize, len, Left::Locked);
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_mlock, [start as usize, len, 0, 0, 0, 0]) as c_int }
@@ -648,6 +650,7 @@ pub unsafe extern "C" fn mlock(start: *const c_void, len: usize) -> c_int {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlock2(start: *const c_void, len: usize, flags: u32) -> c_int {
+    foreign::pass!(mlock2(start, len, flags));
     let _ = hand_back(start as usize, len, Left::Locked);
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_mlock2, [start as usize, len, flags as usize, 0, 0, 0]) as c_int }

@@ -20,7 +20,7 @@ use linux_raw_sys::general::__NR_prctl;
 use overspill_sys::procfs::Fields;
 use overspill_sys::{Errno, clock};
 
-use crate::{files, fork, fresh, libc, retire};
+use crate::{files, foreign, fork, fresh, libc, retire};
 
 const PR_SET_SECCOMP: c_int = 22;
 const PR_SET_TSC: c_int = 26;
@@ -149,6 +149,7 @@ pub unsafe extern "C" fn prctl(
     fourth: usize,
     fifth: usize,
 ) -> c_int {
+    foreign::pass!(prctl(option, second, third, fourth, fifth));
     let arguments = [option as usize, second, third, fourth, fifth, 0];
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(__NR_prctl, arguments) };

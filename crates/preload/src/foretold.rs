@@ -14,7 +14,7 @@ use linux_raw_sys::general::{
 };
 use overspill_sys::Errno;
 
-use crate::{file_hints, libc};
+use crate::{file_hints, foreign, libc};
 
 /// Asks the kernel for a part of what a program has asked for ahead.
 fn foretell(call: u32, fd: c_int, bytes: Range<u64>, advice: c_int) -> Result<(), Errno> {
@@ -30,6 +30,7 @@ fn foretell(call: u32, fd: c_int, bytes: Range<u64>, advice: c_int) -> Result<()
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fadvise(fd: c_int, offset: i64, len: i64, advice: c_int) -> c_int {
+    foreign::pass!(posix_fadvise(fd, offset, len, advice));
     if let (Ok(from), Ok(bytes)) = (u64::try_from(offset), u64::try_from(len)) {
         match advice as u32 {
             POSIX_FADV_WILLNEED => {
@@ -66,6 +67,7 @@ pub unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: i64, len: i64, advic
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readahead(fd: c_int, offset: i64, count: usize) -> isize {
+    foreign::pass!(readahead(fd, offset, count));
     let kernel = |gap: Range<u64>| foretell(__NR_readahead, fd, gap, 0);
     if let Ok(from) = u64::try_from(offset)
         && count > 0
@@ -83,6 +85,7 @@ pub unsafe extern "C" fn readahead(fd: c_int, offset: i64, count: usize) -> isiz
 /// As for the function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
+    foreign::pass!(posix_madvise(start, len, advice));
     if advice as u32 == MADV_DONTNEED {
         return 0;
     }

@@ -23,8 +23,8 @@ use linux_raw_sys::general::{
 use crate::tasks::Layout;
 use crate::waiting::Ticket;
 use crate::{
-    advising, attaching, closing, elf, exec, files, filters, fork, joining, kept, lend, libc, limits,
-    locking, parent, peek, populate, registering, remap, retire, tasks,
+    advising, attaching, closing, elf, exec, files, filters, foreign, fork, joining, kept, lend, libc,
+    limits, locking, parent, peek, populate, registering, remap, retire, tasks,
 };
 
 /// The next library's `_Fork` and `clone`; 0 where it has none.
@@ -102,6 +102,7 @@ pub unsafe extern "C" fn clone(
     tls: *mut c_void,
     child_tid: *mut c_void,
 ) -> c_int {
+    foreign::pass!(clone(start, stack, flags, argument, parent_tid, tls, child_tid));
     let (next, Some(start)) = (CLONE.load(Ordering::Acquire), start) else {
         return libc::fail(overspill_sys::Errno::INVAL) as c_int;
     };
@@ -192,6 +193,9 @@ const WATCHED_NUMBERS: [c_uint; 38] = [
 #[unsafe(naked)]
 pub unsafe extern "C" fn syscall() -> c_long {
     core::arch::naked_asm!(
+        "mov rax, qword ptr [rip + {next}]",
+        "test rax, rax",
+        "jnz 7f",
         "cmp edi, {numbers}",
         "jae 5f",
         "lea rax, [rip + {watched}]",
@@ -268,6 +272,9 @@ pub unsafe extern "C" fn syscall() -> c_long {
         "6:",
         "mov rdi, rax",
         "jmp {failed}",
+        "7:",
+        "jmp rax",
+        next = sym foreign::of_libc::syscall,
         numbers = const WATCHED_WORDS * 64,
         watched = sym WATCHED,
         clone = const __NR_clone,

@@ -25,7 +25,7 @@ use overspill_sys::lock::Lock;
 use overspill_sys::{AddressRange, Errno, PAGE_SIZE};
 
 use crate::undisturbed::undisturbed;
-use crate::{files, fork, libc, remap, withheld};
+use crate::{files, foreign, fork, libc, remap, withheld};
 
 /// Pieces that can be kept at a time.
 const PIECES: usize = 64;
@@ -349,6 +349,7 @@ pub fn in_child() {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(start: *mut c_void, len: usize) -> c_int {
+    foreign::pass!(munmap(start, len));
     let arguments = [start as usize, len, 0, 0, 0, 0];
     // SAFETY: passed on to the caller.
     let call = || unsafe { overspill_sys::call(__NR_munmap, arguments) };

@@ -11,7 +11,7 @@ use linux_raw_sys::general::{
     __NR_io_uring_setup, __NR_sendmmsg, __NR_sendmsg, __NR_sendto, __NR_setsockopt, __NR_vmsplice,
 };
 
-use crate::{elf, libc};
+use crate::{elf, foreign, libc};
 
 const SOL_SOCKET: c_int = 1;
 const SO_ZEROCOPY: c_int = 60;
@@ -60,6 +60,7 @@ pub fn rings() -> &'static AtomicBool {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmsplice(fd: c_int, pieces: *const c_void, count: usize, flags: c_uint) -> isize {
+    foreign::pass!(vmsplice(fd, pieces, count, flags));
     LENT.store(true, SeqCst);
     // SAFETY: passed on to the caller.
     unsafe { libc::call(__NR_vmsplice, [fd as usize, pieces as usize, count, flags as usize, 0, 0]) }
@@ -77,6 +78,7 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: c_uint,
 ) -> c_int {
+    foreign::pass!(setsockopt(socket, level, option, value, len));
     if is_zerocopy(level, option) {
         LENT.store(true, SeqCst);
     }

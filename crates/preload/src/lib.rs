@@ -28,6 +28,7 @@ mod file_agent;
 mod file_hints;
 mod files;
 mod filters;
+mod foreign;
 mod foretold;
 mod fork;
 mod forms;

@@ -23,7 +23,7 @@ use overspill_engine::raised::Raised;
 use overspill_sys::procfs::{self, Limit};
 use overspill_sys::{Errno, mem};
 
-use crate::{agent, cpu_limit, files, libc, peek, veto};
+use crate::{agent, cpu_limit, files, foreign, libc, peek, veto};
 
 /// Current and largest value (`struct rlimit`).
 type Pair = [u64; 2];
@@ -137,6 +137,7 @@ fn kept(resource: c_int) -> Option<(&'static Kept, &'static Raised)> {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prlimit(pid: c_int, resource: c_int, new: *const Pair, old: *mut Pair) -> c_int {
+    foreign::pass!(prlimit(pid, resource, new, old));
     let is_own = pid == 0 || pid as u32 == mem::process_id();
     if is_own && cpu_limit::is_kept(resource as u32) {
         // SAFETY: passed on to the caller.

@@ -18,7 +18,7 @@ use overspill_sys::maps::{self, Maps, Name, Vma};
 use overspill_sys::{AddressRange, Errno, overlap};
 
 use crate::undisturbed::undisturbed;
-use crate::{files, filters, libc};
+use crate::{files, filters, foreign, libc};
 
 /// What is locked by one call: the kernel holds the lock of the address space meanwhile.
 const PIECE_BYTES: usize = 2 << 20;
@@ -29,6 +29,7 @@ const PIECE_BYTES: usize = 2 << 20;
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    foreign::pass!(mlockall(flags));
     // SAFETY: passed on to the caller.
     let call = |flags: u32| unsafe { libc::call(__NR_mlockall, [flags as usize, 0, 0, 0, 0, 0]) as c_int };
     // What could not be is locked as it is.

@@ -20,7 +20,7 @@ use overspill_sys::{Errno, Fd, PAGE_SIZE, file};
 
 use crate::files::{self, Mapping};
 use crate::kept::{self, Change};
-use crate::{file_hints, filters, fresh, guards, huge, libc, merging, withheld};
+use crate::{file_hints, filters, foreign, fresh, guards, huge, libc, merging, withheld};
 
 /// What mmap returns when it fails.
 const MAP_FAILED: isize = -1;
@@ -34,6 +34,7 @@ const PIECE_BYTES: usize = 2 << 20;
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(address: *mut c_void, len: usize, advice: c_int) -> c_int {
+    foreign::pass!(madvise(address, len, advice));
     advise(address as usize, len, advice, |at, len| {
         // SAFETY: passed on to the caller.
         unsafe { libc::call(__NR_madvise, [at, len, advice as usize, 0, 0, 0]) as c_int }
@@ -103,6 +104,7 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
+    foreign::pass!(mmap(address, len, protection, flags, fd, offset));
     let marks = withheld::before_change();
     let is_anonymous = is_of_zeroes(len, protection as u32, flags as u32, fd, offset);
     let (flags, fd, offset) =

@@ -18,7 +18,7 @@ use core::ffi::{c_int, c_ulong};
 use linux_raw_sys::general::__NR_ioctl;
 use overspill_sys::Errno;
 
-use crate::{libc, retire};
+use crate::{foreign, libc, retire};
 
 /// UFFDIO_REGISTER, for a structure of 32 bytes.
 const REGISTER: u32 = 0xc020_aa00;
@@ -31,6 +31,7 @@ const MOVE: u32 = 0xc028_aa05;
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, argument: usize) -> c_int {
+    foreign::pass!(ioctl(fd, command, argument));
     let arguments = [fd as usize, command as usize, argument, 0, 0, 0];
     // SAFETY: passed on to the caller.
     let call = || unsafe { overspill_sys::call(__NR_ioctl, arguments) };

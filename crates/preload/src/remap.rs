@@ -36,7 +36,7 @@ use overspill_sys::{AddressRange, Errno, PAGE_SIZE, clock, mem, procfs};
 
 use crate::kept::{self, Change};
 use crate::undisturbed::undisturbed;
-use crate::{files, filters, fork, fresh, grow, libc, withheld};
+use crate::{files, filters, foreign, fork, fresh, grow, libc, withheld};
 
 use split::Parts;
 
@@ -119,6 +119,7 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
+    foreign::pass!(mremap(old, old_len, new_len, flags, new));
     if !files::before_mremap(old as usize, old_len, new_len, flags as u32) {
         return libc::fail(Errno::NOMEM) as *mut c_void;
     }

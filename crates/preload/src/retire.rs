@@ -35,7 +35,7 @@ use overspill_sys::lock::Lock;
 use overspill_sys::{Errno, clock};
 
 use crate::undisturbed::undisturbed;
-use crate::{filters, fork, fresh, libc, start};
+use crate::{filters, foreign, fork, fresh, libc, start};
 
 /// What `unshare` may be asked for by a process with one thread only.
 const ALONE: u32 = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM;
@@ -361,6 +361,7 @@ fn in_two(first: u32, then: u32, call: impl Fn(usize) -> isize) -> isize {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
+    foreign::pass!(unshare(flags));
     // SAFETY: passed on to the caller.
     for_unshare(flags as usize, |flags| unsafe { libc::call(__NR_unshare, [flags, 0, 0, 0, 0, 0]) }) as c_int
 }
@@ -371,6 +372,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As for the system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kinds: c_int) -> c_int {
+    foreign::pass!(setns(fd, kinds));
     let fd = fd as usize;
     // SAFETY: passed on to the caller.
     let call = || unsafe { libc::call(__NR_setns, [fd, kinds as usize, 0, 0, 0, 0]) };

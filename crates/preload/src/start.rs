@@ -1,7 +1,7 @@
 //! The constructor: runs before the program's main, in a few hundred microseconds, and changes
 //! nothing that the program could notice.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use overspill_engine::shared::ENV;
@@ -15,8 +15,8 @@ use crate::heir::Heir;
 use crate::launcher::{self, Address};
 use crate::told_range::ToldRange;
 use crate::{
-    agent, closing, elf, exec, files, filters, fork, forms, fresh, heir, leaks, lend, message, retire,
-    settings, speaker, stacks, tasks, veto,
+    agent, closing, elf, exec, files, filters, foreign, fork, forms, fresh, heir, leaks, lend, message,
+    retire, settings, speaker, stacks, tasks, veto,
 };
 
 /// Launcher and descriptor of the shared page, for the agent's thread.
@@ -53,26 +53,16 @@ const STACK_BYTES: usize = if cfg!(debug_assertions) { 4 << 20 } else { 256 << 1
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
 
-unsafe extern "C" {
-    /// glibc's way to register fork handlers (pthread_atfork is a wrapper that is linked statically).
-    fn __register_atfork(
-        prepare: extern "C" fn(),
-        parent: extern "C" fn(),
-        child: extern "C" fn(),
-        library: *mut c_void,
-    ) -> c_int;
-}
-
 extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    // SAFETY: the loader passes the environment: pointers to strings, then a null pointer and the
+    if !foreign::is_glibc() {
+        foreign::set_up();
+        look_up();
+        return;
+    }
+    // SAFETY: glibc's loader passes the environment: pointers to strings, then a null pointer and the
     // auxiliary vector.
     unsafe { elf::set_up(environment) };
-    exec::set_up();
-    tasks::set_up();
-    // Programs that have no agent make these calls, too.
-    forms::set_up();
-    lend::set_up();
-    closing::set_up();
+    look_up();
     // SAFETY: as above.
     let address = unsafe { value(environment, ENV.as_bytes()) }.and_then(Address::parse);
     // SAFETY: as above.
@@ -89,12 +79,21 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, environment: *const
     message::set_up();
     leaks::set_up();
     stacks::set_up();
-    let Some(()) = fork::set_up() else { return };
+    let (Some(()), Some(register)) = (fork::set_up(), foreign::register()) else { return };
     // SAFETY: the handlers are safe to call in any thread of the program; the library is never unloaded.
-    if unsafe { __register_atfork(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
+    if unsafe { register(fork::prepare, fork::parent, fork::child, core::ptr::null_mut()) } != 0 {
         return;
     }
     let _ = start_agent();
+}
+
+/// Programs that have no agent make these calls, too.
+fn look_up() {
+    exec::set_up();
+    tasks::set_up();
+    forms::set_up();
+    lend::set_up();
+    closing::set_up();
 }
 
 /// In a child of fork: the parent's agent is not there.

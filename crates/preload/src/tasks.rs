@@ -179,7 +179,7 @@ unsafe fn status_of_old(path: *const c_char, to: *mut c_void, flags: u32) -> c_i
     }
 }
 
-/// A function of another library that stands before libc's, behind the agent; 0: there is none, or it
+/// A function of another library that stands before glibc's, behind the agent; 0: there is none, or it
 /// was not looked for yet.
 struct Behind(AtomicUsize);
 
@@ -227,14 +227,14 @@ macro_rules! looks {
         pub fn set_up() {
             $(
                 let name = const { named(concat!(stringify!($function), "\0")) };
-                behind::$function.0.store(elf::next_but_libc(name).unwrap_or(0), Ordering::Release);
+                behind::$function.0.store(elf::next_but_glibc(name).unwrap_or(0), Ordering::Release);
             )*
         }
     };
 }
 
 /// What ends with a null byte is a string.
-const fn named(text: &'static str) -> &'static CStr {
+pub const fn named(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
         Err(_) => panic!("it ends with its only null byte"),

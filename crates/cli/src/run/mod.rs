@@ -310,10 +310,9 @@ const DESCRIPTORS_WAIT: Duration = Duration::from_millis(100);
 /// Starts the program, which agents know by its number.
 fn start_program(args: &RunArgs, program: &Path, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
     page.set_starter(parent_id())?;
-    let library = (!program::refuses_library(program)).then(|| ready.agent.path());
     let deadline = Instant::now() + DESCRIPTORS_WAIT;
     loop {
-        let mut command = command(args, library, page);
+        let mut command = command(args, ready.agent.path(), page);
         // A descriptor more may not be had.
         inherit::tell_number(&mut command, page.clone(), SharedPage::command_at());
         match inherit::spawn(&mut command, None) {
@@ -325,14 +324,12 @@ fn start_program(args: &RunArgs, program: &Path, ready: &Ready, page: &Arc<Share
     }
 }
 
-/// The program with the agent's `library` in it, unless it cannot have that.
-fn command(args: &RunArgs, library: Option<&Path>, page: &SharedPage) -> Command {
+/// The program with the agent's `library` in it.
+fn command(args: &RunArgs, library: &Path, page: &SharedPage) -> Command {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    if let Some(library) = library {
-        let present = std::env::var_os("LD_PRELOAD");
-        command.env("LD_PRELOAD", agent::preload_value(library, present.as_deref()));
-    }
+    let present = std::env::var_os("LD_PRELOAD");
+    command.env("LD_PRELOAD", agent::preload_value(library, present.as_deref()));
     let sanitizer = agent::sanitizer_value(std::env::var_os(agent::SANITIZER).as_deref());
     command.env(agent::SANITIZER, sanitizer);
     command.env(ENV, page.address());

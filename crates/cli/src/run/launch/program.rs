@@ -99,29 +99,15 @@ fn unmanageable_at(path: &Path, starter: Starter, depth: u32) -> Option<String> 
             .iter()
             .find_map(|interpreter| unmanageable_at(interpreter, starter, depth + 1));
     }
+    let of_musl = || Some(format!("{name} is linked with musl, and the agent works with glibc only"));
     match Elf::read(&head, &file)? {
         Elf::Dynamic => None,
+        Elf::Static if is_musls_linker(path) => of_musl(),
         Elf::Static if is_linker(path) => None,
         Elf::Static => Some(format!("{name} is statically linked, so no agent can be loaded into it")),
         Elf::Foreign => Some(format!("{name} is built for another processor or word size than the agent")),
-        Elf::Musl => Some(format!("{name} is linked with musl, which cannot load the agent")),
+        Elf::Musl => of_musl(),
     }
-}
-
-/// Does its dynamic linker end whoever is to load the agent?
-///
-/// *The story:* musl's did, for want of a function of the GNU C library. Each such program ended with status
-/// 127, that of a program which was not found.
-pub fn refuses_library(path: &Path) -> bool {
-    refuses_at(path, 0)
-}
-
-fn refuses_at(path: &Path, depth: u32) -> bool {
-    let Some((file, head)) = opened(path) else { return false };
-    if is_script(&head) && depth < SCRIPT_DEPTH_MAX {
-        return script_interpreters(&head).iter().any(|interpreter| refuses_at(interpreter, depth + 1));
-    }
-    Elf::read(&head, &file) == Some(Elf::Musl)
 }
 
 /// A file, and how it begins.
@@ -140,9 +126,26 @@ fn is_script(head: &[u8]) -> bool {
 /// Whether it is the dynamic linker itself, which loads what LD_PRELOAD names where it is started as a
 /// program, too, and is linked to nothing.
 fn is_linker(path: &Path) -> bool {
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = path.file_name().map_or(&b""[..], OsStr::as_bytes);
+    let path = resolved(path);
+    let name = name_of(&path);
     (name.starts_with(b"ld-") || name.starts_with(b"ld64")) && name.windows(3).any(|part| part == b".so")
+}
+
+/// Whether it is musl's, which is its C library, too. (glibc has a text of the second name.)
+fn is_musls_linker(path: &Path) -> bool {
+    let path = resolved(path);
+    name_of(&path).starts_with(MUSLS_LINKER) || name_of(&path) == b"libc.so"
+}
+
+/// How the name of musl's dynamic linker begins.
+const MUSLS_LINKER: &[u8] = b"ld-musl-";
+
+fn resolved(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn name_of(path: &Path) -> &[u8] {
+    path.file_name().map_or(b"", OsStr::as_bytes)
 }
 
 /// Whether executing the file gains privileges, which makes the dynamic linker ignore LD_PRELOAD.
@@ -232,7 +235,7 @@ fn is_of_musl(header: &[u8], file: &File) -> bool {
     let (Some(offset), Some(length)) = (u64_at(header, 8), u64_at(header, 32)) else { return false };
     let mut path = vec![0; length.min(libc::PATH_MAX as u64) as usize];
     let name = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().map(<[u8]>::to_vec).unwrap_or_default();
-    file.read_exact_at(&mut path, offset).is_ok() && name(&path).starts_with(b"ld-musl-")
+    file.read_exact_at(&mut path, offset).is_ok() && name(&path).starts_with(MUSLS_LINKER)
 }
 
 fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
@@ -288,9 +291,6 @@ mod tests {
         };
         let musl = linked_with(b"/lib/ld-musl-x86_64.so.1\0");
         assert!(judged("musl", &musl, 0o755).unwrap().contains("linked with musl"));
-        let path = scratch("musl-refuses", &musl, 0o755);
-        assert!(refuses_library(&path) && !refuses_library(Path::new("/bin/sh")));
-        fs::remove_file(path).unwrap();
         assert_eq!(judged("gnu", &linked_with(b"/lib64/ld-linux-x86-64.so.2\0"), 0o755), None);
         assert_eq!(judged("cut", &elf(2, OWN_MACHINE, 1)[..80], 0o755), None);
         assert_eq!(judged("text", b"echo hello\n", 0o755), None);
@@ -320,8 +320,11 @@ mod tests {
             unmanageable(&path)
         };
         let [linker, other] = [judged("ld-linux-x86-64.so.2"), judged("ld-gold")];
+        let musls = [judged("ld-musl-x86_64.so.1"), judged("libc.so")];
         fs::remove_dir_all(directory).unwrap();
         assert!(linker.is_none() && other.is_some(), "{linker:?} {other:?}");
+        let is_told = |reason: &Option<String>| reason.as_ref().is_some_and(|reason| reason.contains("musl"));
+        assert!(musls.iter().all(is_told), "{musls:?}");
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub fn main(args: &RunArgs) -> Result<u8> {
     let watch = watch.context("cannot start a thread")?;
     let (start, start_ns) = (Instant::now(), tracing::monotonic_ns());
     let strangers = Strangers::note(ready.agent.keeper(), page.mark());
-    let child = match start_program(args, &program, &ready, &page) {
+    let child = match start_program(args, &ready, &page) {
         Ok(child) => child,
         Err(error) => return Ok(cannot_execute(&program, &error)),
     };
@@ -308,7 +308,7 @@ fn flag_bits(args: &RunArgs) -> u32 {
 const DESCRIPTORS_WAIT: Duration = Duration::from_millis(100);
 
 /// Starts the program, which agents know by its number.
-fn start_program(args: &RunArgs, program: &Path, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
+fn start_program(args: &RunArgs, ready: &Ready, page: &Arc<SharedPage>) -> io::Result<Child> {
     page.set_starter(parent_id())?;
     let deadline = Instant::now() + DESCRIPTORS_WAIT;
     loop {

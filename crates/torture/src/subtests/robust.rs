@@ -15,7 +15,7 @@ const SEED: u64 = 0x0b57;
 const LOCKS: usize = 24;
 const OWNERS: usize = 4;
 /// Pages from one lock to the next.
-const APART: usize = 97;
+const APART: usize = 53;
 /// Longer than a lock that its owner left takes to be had.
 const PATIENCE_S: i64 = 10;
 

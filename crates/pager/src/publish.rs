@@ -338,6 +338,10 @@ mod tests {
             unreachable!("the region begins with a page")
         }
 
+        fn set_len(&self, _: u64) -> Result<(), Errno> {
+            unreachable!("a mapping changes no length")
+        }
+
         fn sync(&self, _: bool) -> Result<(), Errno> {
             let device = &self.0;
             let pending = std::mem::take(&mut *device.pending.lock().unwrap());

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 
 use again::{again, file_of_child};
-use overspill_pager::{Advice, Error, File, FileOptions, MapOptions, Pager};
+use overspill_pager::{Advice, Errno, Error, File, FileOptions, MapOptions, Pager};
 
 const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
@@ -273,6 +273,42 @@ fn a_cached_file_reads_writes_and_syncs_within_the_budget() {
     assert_eq!(opened.len(), model.len() as u64);
     drop(opened);
     assert!(matches!(pager.open_file("/nowhere/x", &FileOptions::new()), Err(Error::File(..))));
+}
+
+/// The file is given another length, shorter and longer than it is and than what is stored to it.
+///
+/// *The story:* there was no way to do so but by a descriptor beside it. What was stored behind the new end
+/// was written all the same, later, and made the file long again.
+#[test]
+fn a_cached_file_can_be_given_a_length() {
+    let file = Scratch::new("length", 4 * MIB);
+    let pager = pager(8, true);
+    let open = |write: bool| pager.open_file(&file.0, &FileOptions::new().write(write)).unwrap();
+    let (opened, reader) = (open(true), open(false));
+    let mut model = std::fs::read(&file.0).unwrap();
+    for (round, len) in [3 * MIB + 7, 20 * MIB, 0, 5 * PAGE, 5 * PAGE - 1, 6 * MIB].into_iter().enumerate() {
+        // Around the old end, and all over.
+        for offset in [model.len().saturating_sub(9), model.len() / 2, model.len() + 3 * PAGE] {
+            opened.write_at(&[round as u8 + 1; 6000], offset as u64).unwrap();
+            model.resize(model.len().max(offset + 6000), 0);
+            model[offset..offset + 6000].fill(round as u8 + 1);
+        }
+        opened.set_len(len as u64).unwrap();
+        model.resize(len, 0);
+        assert_eq!((opened.len(), std::fs::metadata(&file.0).unwrap().len()), (len as u64, len as u64));
+        let mut all = vec![9; len + 1];
+        assert_eq!(reader.read_at(&mut all, 0).unwrap(), len);
+        assert!(all[..len] == model, "round {round}");
+        if round % 2 == 0 {
+            opened.sync().unwrap();
+            assert!(std::fs::read(&file.0).unwrap() == model, "round {round}");
+        }
+    }
+    assert_eq!(reader.set_len(1).unwrap_err().errno(), Some(Errno::BADF));
+    assert_eq!(opened.set_len(u64::MAX).unwrap_err().errno(), Some(Errno::FBIG));
+    opened.close().unwrap();
+    drop(reader);
+    assert!(std::fs::read(&file.0).unwrap() == model);
 }
 
 /// Reads all of a file in order; gives how many pages that took from the device.

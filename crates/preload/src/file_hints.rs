@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::SeqCst;
 
 use linux_raw_sys::general::{
     __NR_madvise, MADV_DONTDUMP, MADV_FREE, MADV_HUGEPAGE, MADV_MERGEABLE, MADV_NOHUGEPAGE, MADV_NORMAL,
-    MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_WIPEONFORK,
+    MADV_RANDOM, MADV_REMOVE, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_WIPEONFORK,
 };
 use overspill_engine::file_table::FileRange;
 use overspill_sys::{AddressRange, Errno, Fd, PAGE_SIZE, file};
@@ -169,6 +169,7 @@ fn is_known(advice: u32) -> bool {
             | MADV_RANDOM
             | MADV_SEQUENTIAL
             | MADV_FREE
+            | MADV_REMOVE
             | MADV_WIPEONFORK
             | MADV_HUGEPAGE
             | MADV_NOHUGEPAGE
@@ -202,6 +203,8 @@ fn tell(start: usize, end: usize, advice: u32) -> Result<(), Errno> {
         // *The story:* the kernel was asked, for which this is anonymous memory. MADV_WIPEONFORK succeeded,
         // and a child had zeroes for what had been stored (`torture file-advice`).
         MADV_FREE | MADV_WIPEONFORK => return Err(Errno::INVAL),
+        // Holes are made through writable shared mappings. *The story:* it was EINVAL (`torture file-rare`).
+        MADV_REMOVE => return Err(Errno::ACCESS),
         _ => {}
     }
     Ok(())

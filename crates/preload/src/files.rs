@@ -546,7 +546,11 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, len: usize, prot: c_int) -
     result.map_or_else(|errno| libc::fail(errno) as c_int, |_| 0)
 }
 
-/// pkey_mprotect(2): what is kept is the kernel's, as managed memory would have another key.
+/// pkey_mprotect(2): with a key of its own a mapping is the kernel's, as managed memory has another one.
+///
+/// *The story* (by reading): what was managed got the key. A mapping for reading that was made writable so
+/// was still taken for one that nobody may store to, and a shared one was made writable (`torture
+/// file-rare`).
 ///
 /// # Safety
 /// As for the system call.
@@ -556,7 +560,9 @@ pub unsafe extern "C" fn pkey_mprotect(start: *mut c_void, len: usize, prot: c_i
         // SAFETY: passed on to the caller.
         return unsafe { mprotect(start, len, prot) };
     }
-    leave(&(start as usize..(start as usize).saturating_add(len)), Left::Other);
+    if !hand_back(start as usize, len, Left::Other) {
+        return libc::fail(Errno::NOMEM) as c_int;
+    }
     // SAFETY: passed on to the caller.
     unsafe {
         libc::call(__NR_pkey_mprotect, [start as usize, len, prot as usize, key as usize, 0, 0]) as c_int

@@ -4,6 +4,7 @@
 //! its place already, so that nobody reads it twice. Which page leaves is [`Leaving`]'s to say; dirty
 //! ones are written before, with their neighbours.
 
+mod length;
 mod openings;
 mod outside;
 mod writing;

@@ -257,6 +257,19 @@ impl File {
         Ok(left.saturating_mul(overspill_sys::PAGE_SIZE as u64))
     }
 
+    /// The file ends there from now on, whether it is synced or not: what lies behind that is gone, stored or
+    /// not, and what it has less of is zeroes. On stable storage that is when it was synced.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: EFBIG, where the file system takes no file so long, or the process may write none
+    /// (RLIMIT_FSIZE); the device's reason. EBADF: it was opened for reading only.
+    pub fn set_len(&self, len: u64) -> Result<(), Error> {
+        if !self.is_writable {
+            return Err(Error::Io(Errno::BADF));
+        }
+        self.cache.set_len(len).map_err(Error::Io)
+    }
+
     /// Bytes in the file as it was seen last, those included that were not written back yet.
     #[must_use]
     pub fn len(&self) -> u64 {

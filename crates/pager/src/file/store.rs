@@ -41,6 +41,8 @@ pub(crate) trait Store: Send + Sync {
     fn write(&self, first: u64, pages: &[Page], len: u64) -> Result<(), Errno>;
     /// Writes bytes of a page.
     fn write_part(&self, bytes: &[u8], at: u64) -> Result<(), Errno>;
+    /// The file ends there from now on. What it has more of is gone, what it has less of is zeroes.
+    fn set_len(&self, len: u64) -> Result<(), Errno>;
     /// What was written is on stable storage when this returns, and with it what there is to know of
     /// the file (`all`), or what it takes to read it again.
     fn sync(&self, all: bool) -> Result<(), Errno>;
@@ -242,6 +244,10 @@ impl Store for RealFile {
 
     fn write_part(&self, bytes: &[u8], at: u64) -> Result<(), Errno> {
         self.plain.write_all_at(bytes, at).map_err(|error| errno(&error))
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Errno> {
+        self.plain.set_len(len).map_err(|error| errno(&error))
     }
 
     fn sync(&self, all: bool) -> Result<(), Errno> {

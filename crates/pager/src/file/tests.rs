@@ -1,5 +1,6 @@
 //! A cached file over stores that fail, lose power, and count.
 
+mod length;
 mod shared;
 mod writing;
 
@@ -116,6 +117,14 @@ impl Store for Handle {
 
     fn write_part(&self, _: &[u8], _: u64) -> Result<(), Errno> {
         unreachable!("the cache writes pages")
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Errno> {
+        if self.0.refuses_writes.load(SeqCst) {
+            return Err(Errno::IO);
+        }
+        self.0.written.lock().unwrap().resize(len as usize, 0);
+        Ok(())
     }
 
     fn sync(&self, _: bool) -> Result<(), Errno> {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::mapped_files::{LEN, SEED, Scratch};
 use crate::context::Context;
+use crate::faults;
 use crate::memory::{MIB, Memory, PAGE, RW};
 use crate::outcome::Outcome;
 use crate::{ensure, pattern, sys};
@@ -80,6 +81,61 @@ fn bad_ranges(file: &Scratch) -> Outcome {
     ensure!(found == expected, "made writable, to grow, and from a gap on: {found:?}");
     pattern::check_pages(&memory, 0..100, SEED, "before the gap")?;
     pattern::check_pages(&memory, 101..memory.pages(), SEED, "behind the gap")?;
+    memory.unmap()
+}
+
+/// `file-rare`: calls that few make: MADV_REMOVE, pkey_mprotect.
+///
+/// *The story:* MADV_REMOVE of a mapping for reading was EINVAL. And (by reading) a mapping for reading that
+/// pkey_mprotect made writable ended who stored to it, or was made writable where the kernel says EACCES.
+pub fn rare(context: &mut Context) -> Outcome {
+    faults::install()?;
+    let file = Scratch::new(context, LEN)?;
+    let memory = file.map(LEN, READ, SHARED)?;
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "before")?;
+    let removed = errno(sys::madvise(memory.page(7), PAGE, libc::MADV_REMOVE).is_err());
+    ensure!(removed == libc::EACCES, "MADV_REMOVE gave {removed}");
+    pattern::check_pages(&memory, 0..memory.pages(), SEED, "after advice that was refused")?;
+    memory.unmap()?;
+    let own = Memory::map(PAGE)?;
+    // Not every processor has keys, not even the one that every process has.
+    if protect_by_key(&own, 0, 1, READ) == 0 { keyed(context, &file) } else { Ok(()) }
+}
+
+fn errno(failed: bool) -> i32 {
+    if failed { sys::errno() } else { 0 }
+}
+
+/// With key 0, which every process has.
+fn protect_by_key(memory: &Memory, first: usize, pages: usize, protection: i32) -> i32 {
+    let (number, start, len) = (libc::SYS_pkey_mprotect, memory.page(first), pages * PAGE);
+    // SAFETY: the range is ours, and nobody has a reference into it.
+    errno(unsafe { libc::syscall(number, start, len, protection, 0) != 0 })
+}
+
+fn keyed(context: &mut Context, file: &Scratch) -> Outcome {
+    let memory = file.map(LEN, READ, SHARED)?;
+    let found = [(0, RW), (50, libc::PROT_NONE)].map(|(first, how)| protect_by_key(&memory, first, 10, how));
+    ensure!(found == [libc::EACCES, 0], "a shared mapping with a key: {found:?}");
+    pattern::check_pages(&memory, 0..50, SEED, "before what has a key")?;
+    pattern::check_pages(&memory, 60..memory.pages(), SEED, "behind what has a key")?;
+    memory.unmap()?;
+    let memory = file.map(LEN, READ, libc::MAP_PRIVATE)?;
+    let half = memory.pages() / 2;
+    let found = protect_by_key(&memory, 0, half, RW);
+    ensure!(found == 0, "a private mapping with a key: {found}");
+    for page in (0..half).step_by(3) {
+        let stored = faults::store(memory.page(page), 1);
+        ensure!(stored.is_ok(), "a store to page {page}: {stored:?}");
+        pattern::fill_page(&memory, page, SEED + 1, page);
+    }
+    let stored = faults::store(memory.page(half), 1);
+    ensure!(stored.is_err(), "a store to a page for reading went well");
+    context.press()?;
+    for page in 0..memory.pages() {
+        let is_stored = page < half && page % 3 == 0;
+        pattern::check_page(&memory, page, SEED + u64::from(is_stored), page, "with a key")?;
+    }
     memory.unmap()
 }
 

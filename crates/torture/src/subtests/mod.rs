@@ -241,6 +241,7 @@ pub const SUBTESTS: &[Subtest] = table! {
     "file-regrown" Exceeded file_changes::regrown, "a mapped file is cut and grows again";
     "file-regrown-at-once" Exceeded file_changes::regrown_at_once, "the same, touched at that moment";
     "file-refused" Exceeded file_calls::refused, "flags, descriptors and ranges that the kernel refuses";
+    "file-rare" Exceeded file_calls::rare, "calls of mapped files that few make";
     "file-hints-in-part" Exceeded file_calls::hints_in_part, "hints for files that are managed in part";
     "file-locked" Exceeded file_hazards::locked, "mapped files in a process that locks all it maps";
     "file-own-table" Exceeded file_hazards::own_table, "a thread's own descriptor of a mapped file";

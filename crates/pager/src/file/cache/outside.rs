@@ -61,7 +61,7 @@ impl Books {
     /// file that grows asks with each piece of it.
     ///
     /// *The story:* each time all pages of the cache were looked at, twice.
-    fn placed_in(&self, range: Range<u64>) -> Vec<u64> {
+    pub(super) fn placed_in(&self, range: Range<u64>) -> Vec<u64> {
         let range = range.start..range.end.min(self.highest + 1);
         if range.end.saturating_sub(range.start) < self.pages.len() as u64 {
             range.filter(|page| self.pages.contains_key(page)).collect()
@@ -148,7 +148,7 @@ impl Books {
     }
 
     /// Forgets a page that is there.
-    fn drop_page(&mut self, page: u64) {
+    pub(super) fn drop_page(&mut self, page: u64) {
         let entry = self.pages.remove(&page).expect("it was just found");
         self.unsettled.remove(&page);
         self.leaving.dropped(page);

@@ -55,7 +55,7 @@ pub(super) struct Refused {
 }
 
 /// Held by whoever writes back or syncs.
-struct Alone<'a> {
+pub(super) struct Alone<'a> {
     cache: &'a Cache,
     guard: Option<MutexGuard<'a, ()>>,
 }
@@ -321,7 +321,7 @@ impl Cache {
         self.write_dirty()
     }
 
-    fn alone(&self) -> Alone<'_> {
+    pub(super) fn alone(&self) -> Alone<'_> {
         let guard = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         Alone { cache: self, guard: Some(guard) }
     }

@@ -104,6 +104,10 @@ impl Store for DeviceHandle {
         unreachable!("the cache writes pages")
     }
 
+    fn set_len(&self, _: u64) -> Result<(), Errno> {
+        unreachable!("this device has so many pages")
+    }
+
     fn sync(&self, _: bool) -> Result<(), Errno> {
         let is_own = |pending: &mut (usize, u64, Vec<Page>)| pending.0 == self.number;
         for (_, first, pages) in self.device.pending.lock().unwrap().extract_if(.., is_own) {
@@ -182,8 +186,8 @@ fn next(seed: &mut u64) -> usize {
     (*seed >> 33) as usize
 }
 
-/// Reads, writes and syncs by whichever of four, some of which are closed and opened meanwhile, against
-/// plain bytes.
+/// Reads, writes, syncs and lengths by whichever of four, some of which are closed and opened meanwhile,
+/// against plain bytes.
 ///
 /// *The story:* each `File` had pages of its own. Of two stores within a page, by two of them, the one
 /// that was written back first was undone by the other.
@@ -215,7 +219,12 @@ fn several_have_one_content_whatever_they_do() {
                     files[who].sync().unwrap();
                     assert!(*memory.stable.lock().unwrap() == model, "seed {seed}, step {step}");
                 }
-                94..97 if files.len() < 4 => files.push(again(&files[who], &memory)),
+                94..96 => {
+                    files[who].set_len(offset as u64).unwrap();
+                    model.resize(offset, 0);
+                    assert_eq!(memory.written.lock().unwrap().len(), offset, "seed {seed}, step {step}");
+                }
+                96..98 if files.len() < 4 => files.push(again(&files[who], &memory)),
                 _ if files.len() > 1 => {
                     drop(files.swap_remove(who));
                     assert!(*memory.written.lock().unwrap() == model, "seed {seed}, step {step}: closed");

@@ -17,6 +17,7 @@ const WORKER: &str = include_str!("trees/worker.c");
 const MANY: &str = include_str!("trees/many.c");
 const IDLER: &str = include_str!("trees/idler.c");
 const PARENT: &str = include_str!("trees/parent.c");
+const REFILL: &str = include_str!("trees/refill.c");
 const POOL: &str = include_str!("trees/pool.py");
 const READERS: &str = include_str!("trees/readers.py");
 
@@ -36,6 +37,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("trees::readers-that-store", readers_that_store),
         Test::new("trees::parent-that-stores", |context| parent_that_stores(context, "1")),
         Test::new("trees::parent-of-three-that-stores", |context| parent_that_stores(context, "3")),
+        Test::new("trees::fork-when-full", fork_when_full),
         Test::new("trees::buffers-beside-readers", buffers_beside_readers),
         Test::new("trees::idle", idle),
         Test::new("trees::shared-memory", shared_memory),
@@ -302,6 +304,15 @@ fn parent_that_stores(context: &Context, children: &str) -> Outcome<Verdict> {
     let launch = Launch::new(context, &name, &program).args(["90", children]).timeout(180);
     let (finished, verdict) = sampled(launch, 101 * MIB)?;
     managed_within(130 * MIB, &finished, verdict)
+}
+
+/// *The story:* a program had twice its budget and forked, and both stored to all of it. What they had
+/// together each took out for itself, and it stayed with the other one: 90 to 107 MiB were held in 64.
+fn fork_when_full(context: &Context) -> Outcome<Verdict> {
+    let program = packages::compile(context, "refill", REFILL, &[])?;
+    let launch = Launch::new(context, "trees-fork-when-full", &program).args(["128", "b"]).timeout(60);
+    let (finished, verdict) = sampled(launch, 64 * MIB)?;
+    managed_within(82 * MIB, &finished, verdict)
 }
 
 /// *The story:* buffers that a parent mapped, filled and freed, 5 MiB each, were taken for copies of the 40

@@ -35,13 +35,15 @@ pub struct Purse {
     total: u64,
     /// The process has a place in the table, so that what it has is given back when it ends.
     is_listed: bool,
+    /// What others have left with it, which is the first to go.
+    left: u64,
 }
 
 impl Purse {
     /// Of the process that reports there; `total` is the budget. Without `tree` all of that is its own.
     #[must_use]
     pub fn new(tree: Option<&'static Tree>, process: &'static Process, total: u64) -> Self {
-        Purse { tree, process, total, is_listed: true }
+        Purse { tree, process, total, is_listed: true, left: 0 }
     }
 
     /// Of a process without a place in the table. It looks at the pool and takes nothing out of it: a
@@ -90,6 +92,15 @@ impl Purse {
         let (exposed, owed) = if self.lends() { (bytes, owes) } else { (0, 0) };
         self.process.exposed_bytes.store(exposed, Release);
         self.process.owed_bytes.store(owed, Release);
+    }
+
+    /// So many bytes its parent has just left with it: while more is held than there is it gives them back
+    /// at once.
+    ///
+    /// *The story:* a parent took out what it had together with its child, which freed nothing before that
+    /// one did so, too; and it gave back a little at a time, as everybody.
+    pub fn leave(&mut self, bytes: u64) {
+        self.left = bytes;
     }
 
     /// What of `held` bytes is counted with this process, and what it owes.
@@ -221,7 +232,7 @@ impl Purse {
         let free = Purse::free(tree);
         let most = match u64::try_from(free) {
             Ok(free) => share.saturating_add(free),
-            Err(_) => share - free.unsigned_abs().min(share / GIVEN_SHARE),
+            Err(_) => share - free.unsigned_abs().min(self.left.min(share).max(share / GIVEN_SHARE)),
         };
         let allowed = wanted.min(self.limit()).min(most).max(fixed + LEAST_BYTES);
         if !self.is_listed {
@@ -306,6 +317,20 @@ mod tests {
             assert!(looks < 10);
         }
         assert_eq!(newcomer.follow(6 * MIB, 6 * MIB, 0), 6 * MIB);
+    }
+
+    /// See [`Purse::leave`].
+    #[test]
+    fn what_was_left_with_a_child_goes_at_once() {
+        let tree = tree();
+        let (parent, mut child) = (purse(tree), purse(tree));
+        parent.follow(98 * MIB, 98 * MIB, 0);
+        child.follow(32 * MIB, 32 * MIB, 0);
+        assert_eq!(child.follow(32 * MIB, TOTAL, 0), 31 * MIB);
+        child.leave(8 * MIB);
+        assert_eq!(child.follow(32 * MIB, TOTAL, 0), 24 * MIB);
+        child.leave(TOTAL);
+        assert_eq!(child.follow(32 * MIB, TOTAL, 0), 2 * MIB, "no more than is too much");
     }
 
     /// *The story:* what one process held was compared with the budget of all. Four of 60 MiB went above

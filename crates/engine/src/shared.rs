@@ -80,7 +80,7 @@ pub fn hexadecimal(number: u64) -> [u8; 16] {
 /// First bytes of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"OVRSPILL");
 /// Changes whenever the layout does; launcher and agent are built together and must agree.
-pub const VERSION: u32 = 29;
+pub const VERSION: u32 = 30;
 /// Processes that can report at a time; the launcher keeps what ended ones reported, and their
 /// places are used again.
 pub const PROCESSES: usize = 512;
@@ -434,6 +434,13 @@ pub struct Process {
     /// What its children have as it does, the most of any, when it had so many faults: what it has copied
     /// since then is not yet counted with them. See [`Loan`]; the launcher's.
     pub lent: AtomicU64,
+    /// So many children have loans of it; the launcher's.
+    pub heirs: AtomicU64,
+    /// What it has copied since it had so many faults, if one child alone may count that: see [`Loan`]; the
+    /// agent's.
+    pub left: AtomicU64,
+    /// What of that its child counts by now; that one's agent's.
+    pub taken: AtomicU64,
     /// Its faults that may have made copies: see [`told_faults`]; the agent's.
     pub copying_faults: AtomicU64,
     /// What it could copy of that, and what of its copies counts here until it does there; the agent's.
@@ -492,6 +499,9 @@ impl Process {
             loan: AtomicU64::new(0),
             borrowed_bytes: AtomicU64::new(0),
             lent: AtomicU64::new(0),
+            heirs: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
             copying_faults: AtomicU64::new(0),
             exposed_bytes: AtomicU64::new(0),
             owed_bytes: AtomicU64::new(0),
@@ -535,6 +545,9 @@ impl Process {
         zero(&self.loan);
         zero(&self.borrowed_bytes);
         zero(&self.lent);
+        zero(&self.heirs);
+        zero(&self.left);
+        zero(&self.taken);
         zero(&self.copying_faults);
         zero(&self.exposed_bytes);
         zero(&self.owed_bytes);

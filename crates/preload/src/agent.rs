@@ -15,6 +15,7 @@ mod halting;
 mod judging;
 mod lacking;
 mod leaving;
+mod left;
 mod lending;
 mod orders;
 mod sleeping;
@@ -59,7 +60,7 @@ use borrowing::Borrowing;
 use churn::Churn;
 use enlisting::place_of;
 pub use enlisting::{
-    Beginning, Mission, enlist, forget_place, has_elder, path, stays_away, tell_failure, tree,
+    Beginning, Mission, enlist, forget_place, has_elder, parents_place, path, stays_away, tell_failure, tree,
 };
 use forking::Linger;
 use growing::Growing;
@@ -533,7 +534,7 @@ impl Manager<'_> {
         let pause = match (fork::is_paused(), self.stray_growth > STRAY_BYTES / 4) {
             (true, _) => self.linger.look_ns(),
             (false, true) => GROWING_LOOK_NS,
-            (false, false) if self.goes_down => LOOK_NS_MIN,
+            (false, false) if self.goes_down || self.agent.borrowing.left().goes_on() => LOOK_NS_MIN,
             (false, false) => {
                 let ram = self.agent.ram();
                 let sleepers = self.doze.is_quiet().then(|| self.sleepers());
@@ -645,7 +646,7 @@ impl Manager<'_> {
             self.engine.report().sample_budget(allowed + more);
         }
         let is_growing = clock::monotonic_ns() < self.hurries_until && !fork::is_paused();
-        self.hurry(is_growing || self.is_attending());
+        self.hurry(is_growing || self.agent.may_copy_all(now) || self.is_attending());
         self.engine.tick();
         self.follow_orders();
         let is_busy = is_awaited

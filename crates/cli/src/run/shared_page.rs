@@ -486,8 +486,10 @@ impl SharedPage {
     /// What each process lends to its children, if anything.
     pub fn note_lent(&self, managed: &[Report], lent: &Lent) -> io::Result<()> {
         for report in managed {
-            let word = lent.get(&report.pid).map_or(0, |loan| loan.word());
+            let (word, heirs) =
+                lent.get(&report.pid).map_or((0, 0), |lends| (lends.most.word(), lends.heirs));
             if word != report.lent {
+                self.put_to(report.claim(), offset_of!(Process, heirs), &heirs.to_ne_bytes())?;
                 self.put_to(report.claim(), offset_of!(Process, lent), &word.to_ne_bytes())?;
             }
         }

@@ -148,6 +148,8 @@ pub struct Engine {
     notices: VecDeque<Notice>,
     vigil: Vigil,
     turnstile: Turnstile,
+    /// Who needs a page waits until then.
+    faults_held: Nanos,
     /// Pages whose first store waits, while copies are guarded.
     stores_held: Option<Vec<usize>>,
     doorbells: AddressRange,
@@ -226,6 +228,7 @@ impl Engine {
             notices: VecDeque::new(),
             vigil: Vigil::new(false),
             turnstile: Turnstile::default(),
+            faults_held: 0,
             stores_held: None,
             doorbells: 0..0,
             reservations: Reservations::default(),
@@ -334,8 +337,24 @@ impl Engine {
         }
         self.tell_file_ranges();
         let program = &mut self.view.program;
+        if self.faults_held > 0 && program.is_helper_idle() && clock::monotonic_ns() < self.faults_held {
+            let is_ring = |address: usize| self.doorbells.contains(&address);
+            let rings =
+                |fault: &Message| matches!(*fault, Message::Fault { address, .. } if is_ring(address));
+            let ring = program.faults().iter().position(rings)?;
+            return program.faults().remove(ring);
+        }
         let passes = !program.faults().is_empty() && self.turnstile.passes(clock::monotonic_ns);
         if passes { program.faults().pop_front() } else { None }
+    }
+
+    /// Who needs a page waits until then, while room is made; 0: nobody does. But forks go on, and so does
+    /// the helper, as what leaves may wait for it.
+    ///
+    /// *The story:* parent and child of a fork took out what they had together, each for itself, and brought
+    /// in as much, 40 MiB above 64: what leaves one of them has left nobody as yet.
+    pub fn hold_faults(&mut self, until: Nanos) {
+        self.faults_held = until;
     }
 
     /// The process has no turn until then, by the launcher's word: its threads wait where they need

@@ -10,12 +10,14 @@ use overspill_engine::shared::{Loan, Process};
 use overspill_sys::{PAGE_SIZE, mem};
 
 use super::copies::Copies;
-use super::has_elder;
+use super::left::Left;
+use super::{has_elder, parents_place};
 
 /// The books.
 #[derive(Default)]
 pub(super) struct Borrowing {
     since: Option<Since>,
+    left: Left,
 }
 
 /// What is known of ancestors.
@@ -38,6 +40,8 @@ struct Since {
     left: u64,
     /// The most pages that were lent, or that it had untouched of what was lent before.
     lent: u64,
+    /// Pages that were lent first, less those that the parent has left with this process since.
+    shared: u64,
 }
 
 impl Since {
@@ -71,6 +75,10 @@ impl Borrowing {
     pub(super) fn look(&mut self, process: &Process, held: u64, pages: bool, faults: u32) -> u64 {
         let borrowed = match Loan::of(process.loan.load(Ordering::Acquire)) {
             Some(loan) => {
+                let left = self.left.look(parents_place(), held);
+                if let Some(since) = &mut self.since {
+                    since.shared = since.shared.saturating_sub(left);
+                }
                 let kin = Kin { parent: mem::parent_id(), has_elder: has_elder() };
                 self.borrowed(loan, held, pages, faults, kin)
             }
@@ -81,12 +89,17 @@ impl Borrowing {
         borrowed
     }
 
+    /// What its parent has left with it: see [`Left`].
+    pub(super) fn left(&mut self) -> &mut Left {
+        &mut self.left
+    }
+
     fn borrowed(&mut self, loan: Loan, held: u64, pages: bool, faults: u32, kin: Kin) -> u64 {
         let Kin { parent, has_elder } = kin;
         if self.since.as_ref().is_none_or(|since| !since.copies.is_since(loan.faults)) {
             let lent = self.since.as_ref().map_or(0, Since::untouched);
             let copies = Copies::since(loan.faults, held);
-            self.since = Some(Since { copies, parent, left: u64::MAX, lent });
+            self.since = Some(Since { copies, parent, left: u64::MAX, lent, shared: loan.pages.into() });
         }
         let since = self.since.as_mut().expect("it was just made");
         since.lent = since.lent.max(u64::from(loan.pages));
@@ -94,7 +107,8 @@ impl Borrowing {
             since.left = since.left.min(held / PAGE_SIZE as u64);
         }
         let is_orphan = parent != since.parent && !has_elder;
-        let pages = if is_orphan { 0 } else { u64::from(loan.pages).saturating_sub(since.copies.pages()) };
+        let shared = since.shared.min(loan.pages.into());
+        let pages = if is_orphan { 0 } else { shared.saturating_sub(since.copies.pages()) };
         (pages.min(since.left) * PAGE_SIZE as u64).min(held)
     }
 }

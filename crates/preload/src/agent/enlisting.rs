@@ -185,14 +185,22 @@ pub fn forget_place() {
 /// Has an ancestor its place still, in the program that it ran at the fork? What it has of the budget is
 /// taken until the launcher takes its place back.
 pub fn has_elder() -> bool {
-    LINE.iter().any(|(place, claim)| {
-        // SAFETY: what is there lies in the launcher's page, which stays mapped.
-        let place = unsafe { place.load(Ordering::Relaxed).as_ref() };
-        place.is_some_and(|place| {
-            place.generation.load(Ordering::Acquire) == claim.load(Ordering::Relaxed)
-                && !place.is_free()
-                && place.is_over.load(Ordering::Acquire) == 0
-        })
+    (0..LINE_MAX).any(|at| in_line(at).is_some())
+}
+
+/// The place of this process's parent, if that has it still.
+pub fn parents_place() -> Option<&'static Process> {
+    in_line(0)
+}
+
+fn in_line(at: usize) -> Option<&'static Process> {
+    let (place, claim) = &LINE[at];
+    // SAFETY: what is there lies in the launcher's page, which stays mapped.
+    let place = unsafe { place.load(Ordering::Relaxed).as_ref() };
+    place.filter(|place| {
+        place.generation.load(Ordering::Acquire) == claim.load(Ordering::Relaxed)
+            && !place.is_free()
+            && place.is_over.load(Ordering::Acquire) == 0
     })
 }
 

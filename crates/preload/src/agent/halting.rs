@@ -82,6 +82,14 @@ impl Halt {
         (self.state, self.took_ns) = (State::Held { since: now, until }, took_ns);
     }
 
+    /// Faults are held with them until then; 0: they are not.
+    fn faults_until(&self) -> u64 {
+        match self.state {
+            State::Held { since, until } => until.min(since + AGAIN_NS),
+            _ => 0,
+        }
+    }
+
     /// They are let go. False: they were not held.
     fn end(&mut self, now: u64, ran_ns: u64) -> bool {
         let State::Held { since, until } = self.state else { return false };
@@ -114,11 +122,12 @@ impl Manager<'_> {
             State::Held { until, .. } if !is_too_much || now >= until => self.end_halt(),
             _ => {}
         }
+        self.engine.hold_faults(self.halt.faults_until());
     }
 
     /// Is there so much too much that stores are better held, of one who can copy more than there is? Whether
     /// it has pages to give or has room left that it was given: others have too little for that.
-    fn copies_far_too_much(&self) -> bool {
+    pub(super) fn copies_far_too_much(&self) -> bool {
         let purse = &self.agent.purse;
         purse.could_copy_all() && purse.excess(0) > self.agent.ram() / AGAIN_SHARE
     }
@@ -136,6 +145,7 @@ impl Manager<'_> {
     }
 
     pub(super) fn end_halt(&mut self) {
+        self.engine.hold_faults(0);
         if self.halt.end(clock::monotonic_ns(), nap::program_cpu_ns()) {
             self.engine.allow_copies();
         }

@@ -44,9 +44,18 @@ pub struct Lender {
 /// A word that is to be put into the place of a claim.
 pub type Word = ((usize, u32), u64);
 
-/// The most that each parent lends to any, and the faults of its own up to which its copies are counted with
-/// its children.
-pub type Lent = BTreeMap<u32, Loan>;
+/// What each parent lends.
+pub type Lent = BTreeMap<u32, Lends>;
+
+/// The most that a parent lends to any child, and the faults of its own up to which its copies are counted
+/// with its children; and how many of these there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lends {
+    /// The most.
+    pub most: Loan,
+    /// Children.
+    pub heirs: u64,
+}
 
 /// The books, by process.
 #[derive(Default)]
@@ -90,8 +99,9 @@ impl Lending {
             let loan = self.loan(borrower, lender, children)?;
             if let Some(lender) = lender {
                 let faults = lender.faults as u32;
-                let largest = lent.entry(borrower.parent).or_insert(Loan { pages: 0, faults });
-                largest.pages = largest.pages.max(loan.pages);
+                let first = Lends { most: Loan { pages: 0, faults }, heirs: children };
+                let Lends { most, .. } = lent.entry(borrower.parent).or_insert(first);
+                most.pages = most.pages.max(loan.pages);
             }
             (loan.word() != borrower.word).then_some((borrower.claim, loan.word()))
         };
@@ -210,9 +220,10 @@ mod tests {
     fn a_parent_is_told_the_most_that_it_lends() {
         let (mut lending, children) = (Lending::default(), [child(6, 60 * 256), child(7, 20 * 256)]);
         let (_, lent) = lending.look(&children, |_| Some(parent(9000, 60)));
-        assert_eq!(lent, Lent::from([(5, Loan { pages: 60 * 256, faults: 9000 })]));
+        let lends = |pages, faults| Lends { most: Loan { pages, faults }, heirs: 2 };
+        assert_eq!(lent, Lent::from([(5, lends(60 * 256, 9000))]));
         let (_, lent) = lending.look(&children, |_| Some(parent(9000 + 20 * FAULTS_A_MIB, 60)));
-        assert_eq!(lent[&5], Loan { pages: 50 * 256, faults: 9000 + 20 * 256 }, "these are counted by now");
+        assert_eq!(lent[&5], lends(50 * 256, 9000 + 20 * 256), "these are counted by now");
         assert!(lending.look(&children, |_| None).1.is_empty());
     }
 

@@ -180,7 +180,8 @@ fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds:
     let seconds = soak_seconds(name, way)?;
     let times = times_as_large(way, budget_holds);
     let mut launch = Launch::new(context, format!("torture-{name}-{way}"), &context.torture)
-        .args([name, "--mib", &(times * BALLAST_MIB).to_string(), "--seconds", &seconds.to_string(), "--dir"])
+        .args([name, "--mib", &(times * BALLAST_MIB).to_string()])
+        .args(["--seconds", &seconds.to_string(), "--dir"])
         .args([&context.scratch])
         .ram(times * RAM_MIB * MIB)
         .options(options)

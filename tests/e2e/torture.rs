@@ -200,7 +200,7 @@ fn run(context: &Context, name: &str, way: &str, options: &[&str], budget_holds:
 }
 
 /// Files are managed from 16 MiB on, and come in chunks in budgets of 128 MiB and more. What comes in all
-/// together for a fork is taken for what came first, and may stay for good where it is most of a small budget.
+/// together for a fork is taken for what came first, and may stay where it is most of a small budget.
 fn times_as_large(way: &str, budget_holds: bool) -> u64 {
     match way {
         CHUNKS => 4,

@@ -23,8 +23,8 @@ const STAYS_SHARE: u64 = 8;
 /// The child's books.
 #[derive(Default)]
 pub(super) struct Left {
-    /// What it counts of the parent's word.
-    taken: Loan,
+    /// What it counts of the parent's word; none before the first look.
+    taken: Option<Loan>,
     /// What was left with it, and has not gone since; and what it held at the last look.
     pending: u64,
     held: u64,
@@ -36,23 +36,28 @@ impl Left {
     pub(super) fn look(&mut self, parent: Option<&Process>, held: u64) -> u64 {
         let word = |parent: &Process| Loan::of(parent.left.load(Ordering::Acquire));
         let more = self.take(parent.and_then(word), held);
-        if let Some(parent) = parent.filter(|_| more > 0) {
-            parent.taken.store(self.taken.word(), Ordering::Release);
+        if let (Some(parent), Some(taken)) = (parent.filter(|_| more > 0), self.taken) {
+            parent.taken.store(taken.word(), Ordering::Release);
         }
         more
     }
 
+    /// What is there at the first look was left with a child before this one.
+    ///
+    /// *The story* (by reading): a child gave all back that had been left with the one before it.
     fn take(&mut self, left: Option<Loan>, held: u64) -> u64 {
         self.pending = self.pending.saturating_sub(self.held.saturating_sub(held));
         self.held = held;
         self.looks = self.looks.saturating_add(1);
+        let none = |faults| Loan { pages: 0, faults };
+        let taken = self.taken.get_or_insert(left.unwrap_or(none(0)));
         let Some(left) = left else { return 0 };
-        if left.faults != self.taken.faults {
-            self.taken = Loan { pages: 0, faults: left.faults };
+        if left.faults != taken.faults {
+            *taken = none(left.faults);
         }
-        let more = u64::from(left.pages.saturating_sub(self.taken.pages));
+        let more = u64::from(left.pages.saturating_sub(taken.pages));
         if more > 0 {
-            self.taken = left;
+            *taken = left;
             self.pending += more * PAGE_SIZE as u64;
             self.looks = 0;
         }
@@ -80,6 +85,14 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = PAGE_SIZE as u64;
+
+    #[test]
+    fn what_was_left_with_another_child_is_not_taken() {
+        let word = |pages, faults| Some(Loan { pages, faults });
+        let mut left = Left::default();
+        assert_eq!((left.take(word(900, 7), 0), left.take(word(900, 7), 0)), (0, 0));
+        assert_eq!(left.take(word(20, 9), 0), 20, "since this one was born");
+    }
 
     #[test]
     fn what_was_left_is_taken_once_and_goes() {
